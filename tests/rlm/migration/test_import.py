@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -14,6 +16,7 @@ from rlm.format.custom_metadata import CustomMetadata
 from rlm.migration.comparing import Difference, Wrong, compare
 from rlm.migration.import_plan import import_problems, imported_lineage, plan_import
 from rlm.migration.kafka_cache import KafkaCache
+from rlm.migration.log_side import LogSide
 from rlmm.apply import imports
 from rlmm.apply.outcome import Verdict
 from rlmm.migration_phase import MigrationPhase
@@ -122,6 +125,25 @@ def test_random_histories_are_equal_after_an_import(world: MigrationWorld) -> No
     assert differences(world, None) != []
     world.accept(*the_plan(world, None))
     assert differences(world, None) == []
+
+
+async def test_an_import_over_another_one_does_not_read_what_is_recorded(
+    world: MigrationWorld,
+) -> None:
+    """A partition may have 100,000 segments: to decode them takes the node's event loop seconds, in
+    which it loses the quorum's leadership, and the next leader does the same.
+    """
+
+    async def import_segments(record: SegmentsImported, *, deadline_s: float) -> None:
+        assert world.verdict(record) is Verdict.ACCEPTED
+
+    metadata = SimpleNamespace(rows=lambda: world.rows, import_segments=import_segments)
+    side = LogSide(cast("Any", metadata), "node 1", cast("Any", None))
+    for seed in (7, 8, 9):
+        cache = history_of(seed, steps=60).cache
+        assert len(cache.rows) > imports.IMPORTED_MAX
+        await side.bring(ORDERS, cache, world.migration.since)
+        assert differences(world, cache) == []
 
 
 def test_a_partition_of_the_metadata_log_alone_is_a_difference(world: MigrationWorld) -> None:
