@@ -6,14 +6,15 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from kafka_formats.errors import InvalidRequest, OutcomeUnknown, RetryLater
+from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
+from rlmm.quorum.admin import check_may_remove
 from rlmm.quorum.framing import frame_produced, proposals_produced
 from rlmm.quorum.network_ports import Answer, ListenerView, ProduceAnswer
 from rlmm.quorum.own_proposals import PRODUCE_DEADLINE_MS
 from rlmm.quorum.quorum_log import QuorumLog
-from rlmm.raft.actions import ProposalFailed
+from rlmm.raft.actions import ProposalFailed, Role
 from rlmm.raft.events import Propose, ProposedBatch
-from rlmm.raft.messages import Error, Request
+from rlmm.raft.messages import Error, RemoveVoterRequest, Request, VoterChangeResponse
 
 GROUP_BYTES_MAX = 1024 * 1024
 """The most bytes of requests that are proposed together. A larger one is proposed alone: refused
@@ -38,7 +39,20 @@ class DriverServer:
         self._group = _Produced()
 
     async def answer(self, request: Request) -> Answer:
+        if isinstance(request, RemoveVoterRequest) and (why_not := self._why_not_removed(request)):
+            return Answer(VoterChangeResponse(Error.INVALID_REQUEST, why_not))
         return await self._driver.answer(request)
+
+    def _why_not_removed(self, request: RemoveVoterRequest) -> str | None:
+        """The reason why Kafka's tool may not remove a voter either; the core says all others."""
+        core = self._driver.core
+        if core.role is Role.LEADER and request.voter in core.voters.keys:
+            now_ms = self._driver.now_monotonic_ms()
+            try:
+                check_may_remove(core.describe(), request.voter.node_id, now_ms)
+            except Conflict as error:
+                return str(error)
+        return None
 
     async def produce(self, records: bytes) -> ProduceAnswer:
         try:

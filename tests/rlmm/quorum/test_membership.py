@@ -24,7 +24,14 @@ from rlmm.metadata_log import CommittedRecord, Proposal
 from rlmm.quorum.admin import CAUGHT_UP_WITHIN_MS, QuorumAdmin, can_stop
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.raft.actions import Role
-from rlmm.raft.messages import DescribeQuorumResponse, Error, ReplicaDescription, ReplicaKey
+from rlmm.raft.messages import (
+    DescribeQuorumResponse,
+    Error,
+    RemoveVoterRequest,
+    ReplicaDescription,
+    ReplicaKey,
+    VoterChangeResponse,
+)
 from tests.rlm.virtual_time import run_virtually
 from tests.rlmm.log.crash_disk import CrashDisk
 from tests.rlmm.quorum.local_network import (
@@ -247,6 +254,13 @@ def test_a_voter_without_which_the_rest_would_stop_is_not_removed() -> None:
                 with pytest.raises(Conflict, match=rf"silent: \[{silent.node_id}\]") as refused:
                     await asked.remove_voter(each.node_id, None, deadline_s=DEADLINE_S)
                 assert refused.value.reason == "TOO_FEW_WOULD_REMAIN"
+                # The same by Kafka's own tool.
+                key = ReplicaKey(each.node_id, str(each.directory_id))
+                answer = await network.servers[leader.node_id].answer(RemoveVoterRequest(key, 9))
+                response = answer.response
+                assert isinstance(response, VoterChangeResponse)
+                assert response.error is Error.INVALID_REQUEST
+                assert f"silent: [{silent.node_id}]" in response.message
             await written(leader, b"goes on")
             await asked.remove_voter(silent.node_id, None, deadline_s=DEADLINE_S)
             assert len(voter_ids(leader)) == 2
