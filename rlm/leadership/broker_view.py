@@ -130,6 +130,11 @@ class BrokerView:
         self._next_attempt_at = 0.0
         self._last_failure = ""
 
+    @property
+    def node_id(self) -> int:
+        """The id of this node's broker."""
+        return self._settings.node_id
+
     async def check(self) -> None:
         """Connect now, whatever the back-off says.
 

@@ -74,7 +74,8 @@ class KafkaTopic:
         first = await leaders_of_topic(self.view)
         if not first.addresses:
             raise RetryLater("no broker is known")
-        node_id = min(first.addresses)
+        own = self.view.node_id
+        node_id = own if own in first.addresses else min(first.addresses)
         connection = await self.view.connect_to(node_id, *first.addresses[node_id])
         try:
             producer = await TransactionalProducer.open(

@@ -167,6 +167,16 @@ async def test_the_shadow_goes_on_without_a_broker_that_does_not_answer() -> Non
     assert session.leaders.leaders == {0: NODE_ID, 1: OTHER_ID}
 
 
+async def test_the_shadow_begins_with_the_node_s_own_broker() -> None:
+    """One that counts as living and answers nothing would else keep every node from writing, and
+    letting another node lead would not help.
+    """
+    both = Told(brokers=(NODE_ID - 1, NODE_ID, OTHER_ID))
+    async with side(both, both) as ours:
+        session = await opened_shadow(ours.view, _Producer())
+    assert session.leaders.leaders == {0: NODE_ID, 1: OTHER_ID}
+
+
 async def test_every_live_broker_has_to_answer() -> None:
     both = Told(brokers=(NODE_ID, OTHER_ID, NEW_ID))
     async with side(both, both) as ours:
