@@ -22,6 +22,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.control.why_not import Wait, WhyNot
 from rlm.data_plane.read_request import TieredSegment
 from rlm.data_plane.segment_reader import SegmentReader
+from rlm.format.custom_metadata import custom_of
 from rlm.format.manifest import MANIFEST_BYTES_MAX, IndexType
 from rlm.format.object_keys import ObjectSuffix, parse_segment_key, partition_prefix, segment_keys
 from rlm.reconcile.adoption_plan import (
@@ -62,6 +63,8 @@ _Answer = TypeVar("_Answer")
 LISTED_AT_ONCE = 200
 """Objects in a page: few enough not to block the event loop."""
 
+ROWS_PER_BREATH = 64
+
 PAGES_MAX = 100_000
 """The most pages of a partition's list: twenty million objects."""
 
@@ -100,6 +103,7 @@ class Adoption:
         if trouble is not None:
             return Wait(WhyNot.CLOCK, f"the store's segments are not recorded: {trouble}")
         async with self.slots:
+            await self._check_all_named(partition)
             whole = await self._whole_segments(partition)
             told = await self._told(whole)
         state = self.metadata.partition_state(partition)
@@ -215,6 +219,17 @@ class Adoption:
             logger.warning("%s was not adopted: %s", row.segment_id, error)
             return False
         return True
+
+    async def _check_all_named(self, partition: TopicIdPartition) -> None:
+        """Raise Refused if a segment of the partition is in a store that the settings do not name:
+        what was copied there since the snapshot would be taken for lost.
+        """
+        for number, row in enumerate(self.metadata.list_remote_log_segments(partition), 1):
+            custom = custom_of(row.custom_metadata)
+            if custom is not None:
+                self.stores.named(custom.store)
+            if number % ROWS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
 
     async def _whole_segments(self, partition: TopicIdPartition) -> list[WholeSegment]:
         whole = []

@@ -31,9 +31,9 @@ from tests.rlm.after_disaster import (
     record_reconciled,
 )
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import LIMITS, Node, World, new_world
+from tests.rlm.one_node import LIMITS, Bucket, Node, World, new_world
 from tests.rlm.repairing import GONE_AFTER_S, keys_of, only, row_at
-from tests.rlm.virtual_time import run_virtually
+from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
 
 @pytest.fixture
@@ -71,6 +71,37 @@ def test_what_was_copied_after_the_snapshot_is_adopted_not_copied_again(
         async with anew.boot(data_plane=True, directory_id=ANEW) as node:
             found = await compare(node.metadata, lower(node), breathe=nothing)
             assert (found.whole, found.missing, found.unknown_count) == (4, [], 0)
+
+    run_virtually(main)
+
+
+def test_nothing_is_given_up_while_a_store_of_the_snapshot_is_not_named(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """What was copied there since the snapshot would be taken for lost, for ever."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        snapshot, all_ids = await copied_then_ahead(world, orders)
+        for base in (0, 10, 20, 30):
+            orders.delete_segment(base)
+        anew = await after_the_disaster(world, snapshot)
+        theirs, anew.store = anew.store, Bucket(virtual_ambient().now_ms)
+        anew.store_name = "other"
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()  # which makes its marker
+            await asyncio.sleep(LIMITS.takeover_settle_s)
+            await node.remote_log.run_once()
+            state = node.metadata.partition_state(orders.partition)
+            assert state is not None
+            assert (state.lost_ranges, state.adopting) == ((), True)
+            error = node.remote_log.status(orders.partition).last_error
+            assert error is not None
+            assert "add [stores.main]" in error.text
+        anew.store, anew.store_name = theirs, "main"
+        async with anew.boot(data_plane=True, directory_id=ANEW) as node:
+            await node.remote_log.run_once()
+            assert ids(node, orders) == all_ids
 
     run_virtually(main)
 
