@@ -90,11 +90,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a look. `left_out_topics`: by name, with the sentence why."""
+    """The result of a look. `left_out_topics`: by name, with the sentence why. `untold`: announced
+    partitions on a disk that is not seen from here, of which the broker told nothing now.
+    """
 
     found: tuple[Found, ...]
     problems: tuple[LogDirProblem, ...]
     left_out_topics: tuple[tuple[str, str], ...]
+    untold: frozenset[TopicIdPartition] = frozenset()
 
 
 PARTITIONS_PER_BREATH = 16
@@ -145,8 +148,9 @@ class Scanner:
         chosen = [each for each in candidates if each.partition.topic not in left_out]
         asked = [each for each in chosen if each.partition.topic not in unknown]
         words = await self._words([*delegated, *asked])
+        told = await self._told()
         return Look(
-            await self._told()
+            told
             + tuple(
                 Found(
                     each,
@@ -160,7 +164,14 @@ class Scanner:
             ),
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
+            self._untold(told),
         )
+
+    def _untold(self, told: Sequence[Found]) -> frozenset[TopicIdPartition]:
+        if self.told is None:
+            return frozenset()
+        known = {each.local.partition for each in told if isinstance(each.word, Leads)}
+        return frozenset(self.announced.leaders) - known
 
     async def _told(self) -> tuple[Found, ...]:
         """The partitions that a broker on an unseen disk leads and tiers."""

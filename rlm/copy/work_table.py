@@ -141,7 +141,7 @@ class WorkTable:
         here = {found.local.partition for found in look.found}
         trouble = _Trouble(look.problems)
         changed = [found.local.partition for found in look.found if self._update(found)]
-        ended()
+        ended(look.untold)
         if changed:
             self._metadata.on_partition_leadership_changes(changed)
         for number, (partition, work) in enumerate(list(self._works.rows.items()), 1):

@@ -296,16 +296,17 @@ class BrokerCalls:
         assert session is not None, "readable partitions are announced"
         if tip not in session.leaders:
             return None
-        why = self.plugin.why_unlooked(tip)
-        if why is not None:
+        work, why = self.table.work(tip), self.plugin.why_unlooked(tip)
+        if why is not None and not self.table.sees_no_disk:
             return why
-        work = self.table.work(tip)
         if work is None or work.mode is not Mode.DELEGATED:
             return (
                 "the broker has not told this node its leader epochs and log start yet"
                 if self.table.sees_no_disk
                 else "this node has not found its replica in the broker's log directories yet"
             )
+        if why is not None:
+            return why
         kept_away = work.left_out or work.unusable
         if kept_away is not None:
             return kept_away.text

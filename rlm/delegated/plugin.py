@@ -14,6 +14,7 @@ from rlm.delegated import at_work, sessions
 from rlm.delegated.foreign_objects import BY_BROKER, is_the_brokers
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import Announcement
+from rlm.leadership.announced import LookEnded
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -172,21 +173,23 @@ class Plugin:
         had, self._has_news = self._has_news, False
         return had
 
-    def look_begins(self) -> Callable[[], None]:
+    def look_begins(self) -> LookEnded:
         """Call the result once the rows are as the look found them."""
         begun = self._announcements
 
-        def ended() -> None:
+        def ended(untold: Collection[TopicIdPartition]) -> None:
             self._not_looked_at = {
-                tip: number for tip, number in self._not_looked_at.items() if number > begun
+                tip: number
+                for tip, number in self._not_looked_at.items()
+                if number > begun or tip in untold
             }
 
         return ended
 
     def why_unlooked(self, tip: TopicIdPartition) -> str | None:
         """The reason why this node does not know the log of a partition that the broker leads: no
-        look that began after its last announcement has ended. An earlier one tells of the
-        leadership before. None: it knows it, or the broker does not lead.
+        look that began after its last announcement has ended, or found out. An earlier one tells
+        of the leadership before. None: it knows it, or the broker does not lead.
         """
         if tip not in self.leaders or tip not in self._not_looked_at:
             return None

@@ -8,6 +8,9 @@ from typing import Protocol
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.segment import RemoteLogSegmentMetadata
 
+LookEnded = Callable[[Collection[TopicIdPartition]], None]
+"""Ends a look; it does not count for the given partitions, of which the broker told nothing."""
+
 
 class Announced(Protocol):
     """The broker's plug-in, met by `rlm.delegated.plugin.Plugin`."""
@@ -29,7 +32,7 @@ class Announced(Protocol):
     def take_news(self) -> bool:
         """True once after partitions were announced, which are to be looked at."""
 
-    def look_begins(self) -> Callable[[], None]:
+    def look_begins(self) -> LookEnded:
         """Call the result once the rows are as the look found them: then it counts for what was
         announced before it began.
         """
@@ -49,7 +52,7 @@ class NoPlugin:
         """Never."""
         return False
 
-    def look_begins(self) -> Callable[[], None]:
+    def look_begins(self) -> LookEnded:
         """Nothing is announced."""
         return _nothing
 
@@ -58,5 +61,5 @@ class NoPlugin:
         return False
 
 
-def _nothing() -> None:
+def _nothing(_untold: Collection[TopicIdPartition]) -> None:
     """Nobody waits for a look."""

@@ -136,6 +136,39 @@ def test_a_later_leadership_is_claimed_with_its_epochs_and_a_lost_one_is_let_go(
     run_virtually(main)
 
 
+def test_nothing_is_read_of_a_segment_before_its_new_leader_told_its_epochs(
+    tmp_path: Path,
+) -> None:
+    """[LOSS-9] The first look behind its announcement gets no answer."""
+
+    async def main() -> None:
+        broker = broker_of()
+        async with far(tmp_path, broker) as (_, plugin):
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            later = replace(segment(TIP, 2, 10, 19), leader_epochs=((2, 10),))
+            for row in (segment(TIP, 1, 0, 9), later):
+                await plugin.add(row)
+                await plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, b"custom")
+            assert await plugin.look_up(TIP, 2, 12) is not None
+            broker.epochs = (*EPOCHS, EpochEntry(3, 15))  # by an unclean election
+            broker.words[NAME] = NoAnswer("down")
+            plugin.seq += 1
+            await plugin.announce(TIP)
+            await asyncio.sleep(20)
+            told = await refused(plugin.look_up(TIP, 2, 12))
+            assert told.kind == "retry_later"
+            assert "has not looked at its broker since" in told.detail
+            broker.words[NAME] = Leads(3, 25)
+            await asyncio.sleep(20)
+            assert await plugin.ready(TIP) == (True, "")
+            broker.words[NAME] = NoAnswer("down")  # what it told holds until it announces anew
+            await asyncio.sleep(20)
+            assert await plugin.look_up(TIP, 0, 5) is not None
+
+    run_virtually(main)
+
+
 @pytest.mark.parametrize("starts_at", [0, 10])
 def test_a_broker_whose_log_begins_above_the_tier_never_gets_it(
     tmp_path: Path, starts_at: int
