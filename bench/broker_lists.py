@@ -80,7 +80,8 @@ class Way:
 
 async def measure(node: MetadataNode, metadata_set: MetadataSet, copied: int) -> tuple[Way, Way]:
     """Whole lists, and lists by changes."""
-    lists = SegmentLists(node.manager, AMBIENT, ambient.new_uuid(), lambda _: (), lambda _: False)
+    life = ambient.new_uuid()
+    lists = SegmentLists(node.manager, AMBIENT, life, lambda _: (), lambda _: False, lambda _: 0)
     ways = Way(takes_changes=False), Way(takes_changes=True)
     for interval in range(INTERVALS):
         for way in ways:

@@ -65,10 +65,18 @@ class OlderHistory:
             return
         token = state.claim.token
         may_be_older = _may_be_older(oldest, state) or self.metadata.restart() is not None
-        if may_be_older and _noted(work, token) is None:
+        # The note of a claim before goes on telling what does not count, until there is a new one.
+        if (may_be_older or work.led_from is not None) and _noted(work, token) is None:
             start = await self._log_start(work)
             if isinstance(start, EpochAt):
                 self._note(work, token, start.offset)
+
+    def led_from(self, tip: TopicIdPartition) -> int:
+        """The start of the log when the node's broker began to lead, or when it did before, until
+        that is noted; 0: it is not known. Nothing below it counts as kept by the broker.
+        """
+        work = self.work(tip)
+        return 0 if work is None or work.led_from is None else work.led_from[1]
 
     async def log_start(self, tip: TopicIdPartition) -> EpochAt:
         """The start of the log of this node's broker now, which may lie in the tier, and the leader

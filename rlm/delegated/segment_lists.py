@@ -1,9 +1,16 @@
-"""Lists of segments for the broker's plug-in: by page, or as the changes since its last one."""
+"""Lists of segments for the broker's plug-in: by page, or as the changes since its last one.
+
+A broker counts by `retention.bytes` all that it is listed, also what lies below its log start
+(Kafka's RemoteLogManager, buildRetentionSizeData), and deletes as much of what is readable. So
+older history that is kept below a leader's log start is listed with no bytes. It is listed, since a
+new leader takes its log start from the first segment (findLogStartOffset), and a broker that
+deletes all of a topic must come to it. Rows without bytes only make a broker keep more.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from struct import Struct
 
@@ -23,14 +30,15 @@ PAGE_ROWS = 500
 """The most rows of a page, and of the changes in one answer."""
 ROWS_PER_BREATH = 32
 
-_TAG = Struct(">16sqq")
+_TAG = Struct(">16sqqq")
 _CURSOR = Struct(">iq16s")
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentLists:
-    """A tag is `life`, which no other process has, with the metadata offset of the last change and
-    the last offset that is listed. `own_epochs`: those of the broker's replica, as last seen.
+    """A tag is `life`, which no other process has, with the metadata offset of the last change, the
+    last offset that is listed, and the one below which segments are listed with no bytes: that is
+    what `uncounted_below` tells. `own_epochs`: those of the broker's replica, as last seen.
     `is_left_out` says which segments the broker must not see.
 
     The list of an epoch that the broker's log has ends where that epoch does: Kafka's
@@ -44,6 +52,7 @@ class SegmentLists:
     life: Uuid
     own_epochs: Callable[[TopicIdPartition], Epochs]
     is_left_out: Callable[[RemoteLogSegmentMetadata], bool]
+    uncounted_below: Callable[[TopicIdPartition], int]
 
     async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
         """A page, the changes since the caller's tag where he takes them, or "the same"."""
@@ -65,14 +74,14 @@ class SegmentLists:
         applied = self.metadata.applied_offset
         after = None if asked.cursor is None else _position(asked.cursor)
         listed = self.metadata.list_remote_log_segments(asked.partition, asked.epoch, after=after)
-        last = self._last_listed(asked)
+        last, below = self._last_listed(asked), self.uncounted_below(asked.partition)
         rows: list[RemoteLogSegmentMetadata] = []
         within = takewhile(lambda row: _begins_by(row, asked.epoch, last), listed)
         for number, row in enumerate(within, 1):
             if len(rows) == PAGE_ROWS:
                 break
             if not self.is_left_out(row):
-                rows.append(row)
+                rows.append(_counted(row, below))
             if number % ROWS_PER_BREATH == 0:
                 await self.ambient.sleep(0)
         else:
@@ -86,6 +95,7 @@ class SegmentLists:
         """
         tip, found = asked.partition, dict[Uuid, RemoteLogSegmentMetadata | None]()
         at, last = self._offset(asked), self._last_listed(asked)
+        below = self.uncounted_below(tip)
         while at is not None and (now := self.metadata.segments_changed_at(tip)) != at:
             changed = self.metadata.segments_changed_since(tip, at)
             if changed is None or len(found.keys() | set(changed)) > PAGE_ROWS:
@@ -97,11 +107,11 @@ class SegmentLists:
             at = now
         if at is None:
             return None
-        rows = [row for row in found.values() if row is not None]
+        rows = [_counted(row, below) for row in found.values() if row is not None]
         rows.sort(key=lambda row: list_position(row, asked.epoch))
         gone = [id_ for id_, row in found.items() if row is None]
         applied = self.metadata.applied_offset
-        return wire.encode_changes(applied, _TAG.pack(self.life, at, last), gone, rows)
+        return wire.encode_changes(applied, _TAG.pack(self.life, at, last, below), gone, rows)
 
     def _listed(
         self, asked: wire.ListSegments, id_: Uuid, last: int
@@ -135,16 +145,25 @@ class SegmentLists:
 
     def _tag(self, asked: wire.ListSegments) -> bytes:
         at = self.metadata.segments_changed_at(asked.partition)
-        return _TAG.pack(self.life, at, self._last_listed(asked))
+        return _TAG.pack(self.life, at, *self._bounds(asked))
+
+    def _bounds(self, asked: wire.ListSegments) -> tuple[int, int]:
+        return self._last_listed(asked), self.uncounted_below(asked.partition)
 
     def _offset(self, asked: wire.ListSegments) -> int | None:
-        """The metadata offset in the tag of a list that ended as it ends now; None for any other
-        tag.
+        """The metadata offset in the tag of a list that ended and counted as it does now; None for
+        any other tag.
         """
         if asked.tag is None or len(asked.tag) != _TAG.size:
             return None
-        life, offset, last = _TAG.unpack(asked.tag)
-        return offset if (life, last) == (self.life, self._last_listed(asked)) else None
+        life, offset, *bounds = _TAG.unpack(asked.tag)
+        is_the_same = life == self.life and tuple(bounds) == self._bounds(asked)
+        return offset if is_the_same else None
+
+
+def _counted(row: RemoteLogSegmentMetadata, below: int) -> RemoteLogSegmentMetadata:
+    """The row as a broker counts it: with no bytes if it ends below an offset."""
+    return replace(row, size_bytes=0) if row.end_offset < below else row
 
 
 def _begins_by(row: RemoteLogSegmentMetadata, epoch: int | None, last: int) -> bool:

@@ -7,6 +7,7 @@ aborted_is_not_shown       a read_committed consumer hears of every aborted tran
 only_its_broker_deletes    no finished segment is deleted that no broker asked to delete, unless the
                            log start that its leader told passed it
 expires_once               no broker counts as kept, by size, what its log start passed before
+kept_history_is_not_counted  ... also of what stays below it, since it was tiered before brokers did
 counts_once                ... or twice what is on its disk and in the tier
 one_of_both_copies         a broker copies in mode delegated, a node in mode sidecar
 """
@@ -99,9 +100,11 @@ class DelegatedAuditor:
                 continue
             state = queries.partition_state(recorded, told.segment_id.partition)
             row = read_segment(recorded, told.segment_id.id)
+            if row is None or state is None:
+                continue
             self._check(
-                told.end_offset >= began or not row or not state or is_kept(row, state),
-                "expires_once",
+                told.end_offset >= began or not told.size_bytes,
+                "kept_history_is_not_counted" if is_kept(row, state) else "expires_once",
                 f"{told.segment_id}, which ends at {told.end_offset}, is counted as kept by a "
                 f"leader whose log began at {began}",
             )

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 import rlm.delegated.deletions
+import rlm.delegated.segment_lists
 import rlm.delegated.segment_reads
 import rlm.leadership.leadership
 from kafka_formats.errors import RetryLater, StrandlineError
@@ -107,6 +108,10 @@ async def _never(*_: object) -> bool:
     return False
 
 
+def _as_it_is(row: RemoteLogSegmentMetadata, _below: int) -> RemoteLogSegmentMetadata:
+    return row
+
+
 async def _leave_what_was_passed(*_: object) -> None:
     pass
 
@@ -203,6 +208,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((BrokerCalls, "_token", _anybodys_token),),
     ),
     "a run that broke off is counted again": ("delegated_run_broken_off", COUNTED_AGAIN),
+    "what is kept below a log start counts": (
+        "delegated_kept_history_by_size",
+        ((rlm.delegated.segment_lists, "_counted", _as_it_is),),
+    ),
     "a fresh leader counts its disk and the tier": (
         "delegated_fresh_leader",
         ((FreshLeaders, "why_not_expire", _expires_at_once),),

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kafka_formats import leader_epoch_checkpoint, transaction_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
+    Epochs,
     end_offset_for,
     entries_in_range,
     epoch_for_offset,
@@ -272,8 +273,9 @@ class TieringBroker:
         counted, breached = await self._breached_size(tiered, replica)
         # One that is finished behind that list is not known to it.
         of_then = [row for row in counted if row.segment_id.id in listed]
-        audit = self._world.delegated.audit
-        audit.counts_as_kept(of_then, began)
+        audit, cache = self._world.delegated.audit, filtered(replica.epochs)
+        # Others are the first that expire by size.
+        audit.counts_as_kept([each for each in of_then if _begins_log(each, cache)], began)
         audit.counts_the_disk(
             tiered.partition,
             replica,
@@ -321,7 +323,7 @@ class TieringBroker:
                 )
                 if within and self._counts(row):
                     counted[row.segment_id.id] = row
-        return counted.values(), local + sum(map(_offsets, counted.values())) - kept
+        return counted.values(), local + sum(map(_size, counted.values())) - kept
 
     def _counts(self, row: RemoteLogSegmentMetadata) -> bool:
         return row.state is FINISHED or (
@@ -343,16 +345,14 @@ class TieringBroker:
                 if row.state is SegmentState.DELETE_SEGMENT_STARTED:
                     going.append(row)
                     continue
-                breaches = row.end_offset < start and all(
-                    each <= cache[0].epoch for each, _ in row.leader_epochs
-                )
+                breaches = row.end_offset < start and _begins_log(row, cache)
                 valid = False
                 if not breaches:
                     valid = within_lineage(
                         row.start_offset, row.end_offset, row.leader_epochs, cache, end
                     )
-                    if valid and _offsets(row) <= breached:
-                        breached -= _offsets(row)
+                    if valid and breached > 0 and _size(row) <= breached:
+                        breached -= _size(row)
                         breaches, log_start = True, max(log_start, row.end_offset + 1)
                 if breaches:
                     going.append(row)
@@ -478,5 +478,13 @@ class TieringBroker:
         self._world.note(f"broker {self.node_id}: {what}")
 
 
-def _offsets(row: RemoteLogSegmentMetadata) -> int:
-    return row.end_offset + 1 - row.start_offset
+def _size(row: RemoteLogSegmentMetadata) -> int:
+    """The size of a segment, in offsets; 0 where it is listed with no bytes."""
+    return row.end_offset + 1 - row.start_offset if row.size_bytes else 0
+
+
+def _begins_log(row: RemoteLogSegmentMetadata, cache: Epochs) -> bool:
+    """True if a segment has no epoch above the log's first one, so that it counts as passed by the
+    log start if it ends below that.
+    """
+    return bool(cache) and all(epoch <= cache[0].epoch for epoch, _ in row.leader_epochs)

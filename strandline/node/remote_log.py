@@ -153,12 +153,13 @@ class RemoteLogParts:
         )  # fmt: skip
         ambient = self.around.ambient
         own_epochs = self.table.own_epochs
-        lists = SegmentLists(
-            given.metadata, ambient, ambient.new_uuid(), own_epochs, self.plugin.is_left_out
-        )
         older = OlderHistory(
             given.metadata, given.broker, self.table.work, driver.on_event, self.around
         )
+        lists = SegmentLists(
+            given.metadata, ambient, ambient.new_uuid(), own_epochs, self.plugin.is_left_out,
+            older.led_from,
+        )  # fmt: skip
         fresh = FreshLeaders(given.metadata, self.table.work, self.around)
         expirations = Expirations(given.metadata, self.held_back.deleting, fresh, self.around)
         deletions = BrokerDeletions(

@@ -37,6 +37,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_fresh_leader",
         "delegated_head_of_a_later_leader",
         "delegated_index_that_cannot_be_read",
+        "delegated_kept_history_by_size",
         "delegated_late_add",
         "delegated_late_add_unannounced",
         "delegated_late_delete",

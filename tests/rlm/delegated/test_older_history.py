@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlm.delegated import deletions
+from rlm.delegated import deletions, wire
 from rlm.delegated.older_history import is_kept
 from rlm.leadership.leadership import Leads, NoAnswer, NotLeading, TopicConfig
 from rlm.leadership.unseen_disk import EpochAt
@@ -98,6 +98,48 @@ def test_what_a_new_leader_lacks_stays_until_its_log_start_moves(
             broker.tiered_start = NoAnswer("not asked again")
             await plugin.update(second, DELETING)
             assert node.finished(orders.partition) == []
+
+    run_virtually(main)
+
+
+def test_what_a_new_leader_lacks_does_not_count_as_kept(tmp_path: Path, orders: KafkaLog) -> None:
+    """A broker counts all segments that it is listed, and deletes as much of what is readable. Its
+    look-ups have the size.
+    """
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        broker.tiered_start = EpochAt(0, 10)
+        async with switched(tmp_path, orders, broker) as (_, plugin):
+            broker.config = COUNTED
+            for epoch in (wire.ALL_EPOCHS, 0):
+                first, second = (await plugin.page(tip, epoch))[1] or ()
+                assert (first.size_bytes, second.size_bytes > 0) == (0, True)
+            for each in (first, second):
+                found = await plugin.look_up(tip, 0, each.start_offset)
+                assert found is not None
+                assert found.size_bytes > 0
+
+    run_virtually(main)
+
+
+def test_what_does_not_count_is_known_from_the_claim_before(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A run that a change of leaders comes into goes on: it has listed all, and lists epochs."""
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        broker.tiered_start = EpochAt(0, 10)
+        async with switched(tmp_path, orders, broker) as (_, plugin):
+            await listed(plugin, orders)
+            lead(broker, orders, 2, (0, 0), (2, 25))
+            await asyncio.sleep(60)
+            broker.tiered_start = NoAnswer("it is busy")
+            first, second = (await plugin.page(tip, 0))[1] or ()
+            assert (first.size_bytes, second.size_bytes > 0) == (0, True)
+            broker.tiered_start = EpochAt(0, 9)  # its log was begun anew
+            assert all(row.size_bytes > 0 for row in (await plugin.page(tip, 0))[1] or ())
 
     run_virtually(main)
 

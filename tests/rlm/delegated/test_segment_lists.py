@@ -58,6 +58,7 @@ class World:
     events_in_a_breath: float = 0.0
     own_epochs: Epochs = ()
     counts_deleting: bool = False
+    led_from: int = 0
 
     def is_left_out(self, row: RemoteLogSegmentMetadata) -> bool:
         return self.counts_deleting and row.state is DELETING
@@ -66,8 +67,9 @@ class World:
         self.reads = MetadataReads(self.view, states_kept_max=9)
         ambient = replace(virtual_ambient(), sleep=self.breathe)
         self.lists = SegmentLists(
-            self.reads, ambient, uuid(self.boot), lambda _: self.own_epochs, self.is_left_out
-        )
+            self.reads, ambient, uuid(self.boot), lambda _: self.own_epochs, self.is_left_out,
+            lambda _: self.led_from,
+        )  # fmt: skip
         for tip in (PARTITION, OTHER):
             self.claim(tip, ((1, 0),))
 
@@ -155,7 +157,13 @@ class Lister:
         """The rows are those of the whole list, as far as they go."""
         kept, epoch = self.kept, self.kept.epoch
         listed = self.world.reads.list_remote_log_segments(PARTITION, epoch)
-        whole = kept.within([row for row in listed if not self.world.is_left_out(row)])
+        whole = kept.within(
+            [
+                replace(row, size_bytes=0) if row.end_offset < self.world.led_from else row
+                for row in listed
+                if not self.world.is_left_out(row)
+            ]
+        )
         assert list(map(plugin_bodies.row, kept.rows)) == list(map(plugin_bodies.row, whole))
 
     async def read_on(self, pages: int) -> None:
@@ -177,6 +185,8 @@ async def lived(view: View, chance: Random) -> list[int]:
         await lister.read_on(chance.choice((0, 1, 99)))
         if chance.random() < 0.02:
             world.restart()
+        if chance.random() < 0.04:
+            world.led_from = chance.choice((0, 100, 200, 400))
     for lister in listers:
         await lister.refresh()
         await lister.read_on(99)
@@ -235,6 +245,39 @@ async def test_a_list_of_an_epoch_ends_where_the_epoch_does(tmp_path: Path) -> N
         await _starts(listers, {None: [0, 100, 200], 1: [0, 100], 2: [100, 200]})
     finally:
         view.close()
+
+
+async def test_what_a_leaders_log_begins_above_is_listed_with_no_bytes(tmp_path: Path) -> None:
+    """Where its log began is in the tag: a list that was kept until it is noted counts too much."""
+    view = View.open(tmp_path / "view")
+    try:
+        world = World(view, Random(1))
+        world.begin_life()
+        for number, start in enumerate((0, 100, 200)):
+            world.rows.append(started(number, world.token[PARTITION], start=start))
+            assert world.commit(world.rows[-1])
+        whole = world.rows[0].size_bytes
+        assert whole > 0
+        listers = [Lister(world, KeptList(each)) for each in (None, 1)]
+        for lister in listers:
+            await _sizes(lister, [whole, whole, whole])
+        world.led_from = 199  # its log begins amid the second
+        for lister in listers:
+            await _sizes(lister, [0, whole, whole])
+        assert world.commit(world.update(world.rows[0], FINISHED))
+        for lister in listers:
+            await _sizes(lister, [0, whole, whole])
+            assert lister.kept.forms == [2, 0, 1]
+        world.led_from = 200
+        for lister in listers:
+            await _sizes(lister, [0, 0, whole])
+    finally:
+        view.close()
+
+
+async def _sizes(lister: Lister, expected: list[int]) -> None:
+    await lister.kept.refresh(lister.ask)
+    assert [row.size_bytes for row in lister.kept.rows] == expected
 
 
 async def _starts(listers: dict[int | None, Lister], expected: dict[int | None, list[int]]) -> None:
