@@ -20,10 +20,12 @@ from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import AlreadyExists, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
+from rlm.format.object_keys import snapshots_prefix
 from rlm.stores.snapshot_plan import (
     SnapshotFacts,
     UploadedSnapshot,
     cluster_snapshots_prefix,
+    is_snapshot_key,
     newest_of,
     parse_snapshot_key,
     snapshot_key,
@@ -197,6 +199,19 @@ async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[Uploaded
         for info in listed
         if (snapshot := parse_snapshot_key(tier.prefix, cluster_id, info.key)) is not None
     )
+
+
+async def snapshot_owners(tier: TierStore) -> tuple[str, ...]:
+    """Ids of the clusters with snapshots in the store, the one that uploaded last comes last."""
+    prefix = snapshots_prefix(tier.prefix)
+    last_ms: dict[str, int] = {}
+    async with aclosing(listed_pages(tier, prefix, pages_max=LISTED_PAGES_MAX)) as pages:
+        async for page in pages:
+            for info in page:
+                if is_snapshot_key(tier.prefix, info.key):
+                    owner = info.key[len(prefix) :].partition("/")[0]
+                    last_ms[owner] = max(last_ms.get(owner, 0), info.last_modified_ms or 0)
+    return tuple(sorted(last_ms, key=lambda owner: (last_ms[owner], owner)))
 
 
 async def _parts(path: Path) -> AsyncGenerator[Part]:

@@ -17,7 +17,7 @@ from rlm.control.surroundings import Ambient
 from rlm.format.custom_metadata import custom_of
 from rlm.format.object_keys import cluster_marker_key, segment_keys
 from rlm.stores.cluster_marker import ClusterMarker
-from rlm.stores.snapshot_upload import uploaded_snapshots
+from rlm.stores.snapshot_upload import snapshot_owners, uploaded_snapshots
 from rlm.stores.tier_store import TierStore
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
@@ -38,7 +38,7 @@ async def check_may_be_new(
     is_default: bool,
 ) -> None:
     """Raise RetryLater if the metadata is unknown here for long, or names segments that are not
-    there.
+    there, or none where another cluster has snapshots.
 
     A right store that lost its marker and all segments looks like a wrong one: only an operator
     knows, and puts `marker` there.
@@ -69,6 +69,7 @@ async def check_may_be_new(
         if len(tried) >= TRIED_MAX:
             break
     if not tried and not going:
+        await _check_nobodys(tier, marker)
         return
     for row in (*tried, *going)[:TRIED_MAX]:
         if await is_there(tier, row):
@@ -80,6 +81,21 @@ async def check_may_be_new(
         "that bucket, prefix and endpoint are right. Only if it is the right one, and lost what it "
         f"had or all of it was deleted, put the marker there by hand: {marker.on_a_line()}"
     )
+
+
+async def _check_nobodys(tier: TierStore, marker: ClusterMarker) -> None:
+    """Raise RetryLater for a prefix of another cluster that lost its marker alone: this one's would
+    shut its nodes out for good.
+    """
+    others = [each for each in await snapshot_owners(tier) if each != marker.cluster_id]
+    if others:
+        raise RetryLater(
+            f"the store {tier.name!r} has no cluster marker, and has metadata snapshots of the "
+            f"Strandline cluster {', '.join(others)}: nothing is written to it. If the prefix is "
+            f"that one's, give this cluster another ([stores.{tier.name}] prefix). If it is this "
+            f"one's, put the marker {cluster_marker_key(tier.prefix)} there by hand: "
+            f"{marker.on_a_line()}"
+        )
 
 
 async def check_not_set_back(

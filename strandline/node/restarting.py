@@ -20,9 +20,10 @@ from tempfile import TemporaryDirectory
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
 from rlm.stores.snapshot_plan import UploadedSnapshot, newest_of, snapshot_key
-from rlm.stores.snapshot_upload import uploaded_snapshots
+from rlm.stores.snapshot_upload import snapshot_owners, uploaded_snapshots
 from rlm.stores.tier_store import TierStore
 from rlmm.log.snapshot_files import parse_snapshot_file_name, snapshot_file_name
 from rsm_backends.open_store import open_store
@@ -76,11 +77,7 @@ async def restart_from(
         markers = await _markers(tiers)
         default = markers.get(settings.default_store)
         if default is None:
-            raise NotFound(
-                f"the store {settings.default_store!r} has no cluster marker, so nothing there "
-                "belongs to a Strandline cluster: correct bucket and prefix, or format without "
-                "--from-snapshot"
-            )
+            raise await _no_owner(tiers[settings.default_store], kafka_cluster_id)
         _check_kafka_cluster(markers, kafka_cluster_id)
         _check_owners(markers, default, cluster_id)
         is_first = default.cluster_id != cluster_id
@@ -112,6 +109,23 @@ async def restart_from(
             await asyncio.to_thread(write_directory, path, before_last_step)
             lost = default.cluster_id if is_first else default.predecessors[0]
             return TakenOver(path.name, lost, tuple(markers))
+
+
+async def _no_owner(tier: TierStore, kafka_cluster_id: str) -> NotFound:
+    async with asyncio.timeout(STORE_DEADLINE_S):
+        owners = await snapshot_owners(tier)
+    if not owners:
+        return NotFound(
+            f"the store {tier.name!r} has no cluster marker, so nothing there belongs to a "
+            "Strandline cluster: correct bucket and prefix, or format without --from-snapshot"
+        )
+    lost = ClusterMarker(owners[-1], kafka_cluster_id, store=tier.name)
+    return NotFound(
+        f"the store {tier.name!r} has no cluster marker, and has metadata snapshots of the "
+        f"Strandline cluster {', '.join(owners)}: the marker was lost. Put that of the last of "
+        f"these there by hand, then repeat the command: {cluster_marker_key(tier.prefix)} with "
+        f"{lost.on_a_line()}"
+    )
 
 
 async def _check_has_not_begun(tiers: Tiers, marker: ClusterMarker, cluster_id: str) -> None:

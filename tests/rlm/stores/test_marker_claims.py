@@ -172,6 +172,27 @@ def test_a_bucket_that_went_stops_no_node_whose_metadata_is_in_use() -> None:
     run_virtually(main)
 
 
+def test_a_prefix_with_another_clusters_snapshots_is_not_new_though_its_marker_is_gone() -> None:
+    """To take it would shut the nodes of a living cluster out for good."""
+
+    async def main() -> None:
+        stores = Away(), Away()
+        for cluster in ("theirs", IDENTITY.cluster_id):
+            key = snapshot_key("b/", cluster, SnapshotId(50, 3))
+            await stores[0].put(key, b"rows", crc32c=crc32c(b"rows"))
+        claims = claims_of(*stores, history=History())
+        await claims.start(may_be_away=True)
+        with pytest.raises(RetryLater, match=r"snapshots of the Strandline cluster theirs"):
+            claims.check("main")
+        assert await read_marker(TierStore("main", stores[0], "b/")) is None
+        await stores[0].delete_many([snapshot_key("b/", "theirs", SnapshotId(50, 3))])
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("main")
+        await claims.close()
+
+    run_virtually(main)
+
+
 def test_a_metadata_log_that_was_set_back_to_a_backup_starts_no_node() -> None:
     """What was copied since would be recorded as lost, and a copy that the log knows half would be
     removed, though it ended since.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest, Refused, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.surroundings import Identity
 from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, take_over
@@ -267,6 +267,17 @@ def test_the_latest_snapshot_may_be_in_another_store_than_the_default_one(site: 
     assert began.startswith(later.name)
     site.upload(NEW, later, store="archive")
     site.check_refused(2, "latest", "without --from-snapshot")
+
+
+def test_a_lost_marker_is_told_with_its_text_and_what_is_there_is_found_with_it(site: Site) -> None:
+    marker = site.home / "tier" / MARKER
+    marker.unlink()
+    with pytest.raises(NotFound, match=f"snapshots of the Strandline cluster {OLD}") as told:
+        site.format(1, "latest")
+    assert not (site.data(1) / META_PROPERTIES).exists()
+    marker.write_text(str(told.value).partition(" with ")[2])
+    site.format(1, "latest")
+    assert site.owners() == {"main": str(NEW)}
 
 
 def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(site: Site) -> None:
