@@ -64,6 +64,7 @@ def open_replica(
             format_voters=config.format_voters,
             view_flushed_end=view_flushed_end,
         )
+        _keep_voters(directory, initial)
     except BaseException:
         directory.close()
         raise
@@ -77,6 +78,14 @@ def open_replica(
         endpoints=config.endpoints,
     )
     return directory, core
+
+
+def _keep_voters(directory: LogDirectory, initial: InitialState) -> None:
+    """Voter sets in the log count from here on, as if synced in this life (`disk_queue.py`): the
+    last one may have ended between the sync and the recovery point.
+    """
+    if initial.voter_sets:
+        directory.store_recovery_point()
 
 
 def initial_state(

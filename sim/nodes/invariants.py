@@ -209,6 +209,7 @@ class Auditor:
         if isinstance(request, FetchRequest) and process is not None:
             self._settle(process)
             self._fetch_is_durable(machine, process, request.fetch_offset)
+            self.stored.counts(machine, process, request.fetch_offset)
 
     def _has_stored(self, machine: Machine, request: VoteRequest, deed: str) -> None:
         stored = stored_quorum_state(machine.disk.medium)
@@ -302,6 +303,7 @@ class Auditor:
         self.stored.advanced(machine, process, end)
         process.high_watermark = end
         self._applicable_is_durable(machine, process, change.apply_to)
+        self.stored.counts(machine, process, change.apply_to)
 
     def _applicable_is_durable(self, machine: Machine, process: Process, apply_to: int) -> None:
         if apply_to <= process.copy.start_offset or apply_to > process.copy.end_offset:

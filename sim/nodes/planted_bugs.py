@@ -21,6 +21,7 @@ import rlmm.log.quorum_state_file
 import rlmm.log.recovery
 import rlmm.manager.apply_loop
 import rlmm.quorum.driver
+import rlmm.quorum.initial_state
 from rlmm.apply.nodes import apply_node_silence
 from rlmm.apply.outcome import Draft, Outcome, Verdict
 from rlmm.log.disk import Disk
@@ -32,7 +33,7 @@ from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.node_liveness import LivenessJudge
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.metadata_log import MetadataLog, SnapshotId
-from rlmm.quorum.disk_queue import DiskQueue, Persist
+from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.initial_state import stored
 from rlmm.quorum.log_tail import Tail
@@ -106,6 +107,15 @@ def _sync_before_writing(queue: DiskQueue, jobs: list[Any]) -> object:
     queue._directory.sync()
     with patch.object(LogDirectory, "sync", _nothing):
         return _run_pass(queue, jobs)
+
+
+def _sync_voters_like_others(queue: DiskQueue, jobs: list[Any]) -> object:
+    """Take a pass with a voter set and something behind it for one without."""
+    appended = [job for job in jobs if isinstance(job, Append)]
+    later = {id(job) for job in appended[:-1]}
+    return _run_pass(
+        queue, [replace(job, names_voters=False) if id(job) in later else job for job in jobs]
+    )
 
 
 def _apply_everything(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> None:
@@ -246,6 +256,10 @@ BUGS: dict[str, Patches] = {
     "a full segment is not synced": ((LogDirectory, "_roll", _roll_unsynced),),
     "names are never synced": ((ForgetfulDisk, "sync_is_left_out", _names_left_out),),
     "messages overtake the quorum state": ((QuorumDriver, "_persist", _persist_behind),),
+    "voters count above the recovery point": ((DiskQueue, "_run", _sync_voters_like_others),),
+    "voters that a restart finds count above the recovery point": (
+        (rlmm.quorum.initial_state, "_keep_voters", _nothing),
+    ),
     "what is not committed is applied": ((QuorumDriver, "_advance", _apply_everything),),
     "what is not durable here is applied": ((QuorumDriver, "_advance", _apply_unsynced),),
     "the tail in memory is not truncated": ((Tail, "truncate_to", _keep_what_was_truncated),),

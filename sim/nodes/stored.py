@@ -3,7 +3,8 @@
 A cut that recovery makes is in the quorum state before anything is removed, and stays there
 (cut_is_remembered). The log is durable before an installed snapshot gets its name
 (log_is_durable_before_its_snapshot). Voters are those of the committed history
-(voters_as_committed).
+(voters_as_committed), and damage above the recovery point takes none back that counted
+(voters_below_recovery_point).
 """
 
 from __future__ import annotations
@@ -94,6 +95,20 @@ class StoredAudit:
         replica = process.log.driver.core.replica
         if replica.log.start_offset <= end:
             self._as_committed(machine, end, replica.voters.committed(end).keys)
+
+    def counts(self, machine: Machine, process: Process, end: int) -> None:
+        """The log counts as durable up to `end`: in a fetch, or because it is applied so far."""
+        assert process.log is not None
+        sets = process.log.driver.core.replica.voters._sets
+        highest = max(offset for offset, _ in sets if offset < max(end, 0))
+        medium = machine.disk.medium
+        kept = max(recovery_point(medium), snapshot_end(medium))
+        self._world.auditor.check(
+            machine.lost or highest < kept,
+            "voters_below_recovery_point",
+            f"{machine.name} has synced up to {end}, with voters at {highest}, and its recovery "
+            f"point is {kept}",
+        )
 
     def _as_committed(self, machine: Machine, end: int, voters: tuple[ReplicaKey, ...]) -> None:
         known = [keys for offset, keys in self._voters if offset < end]

@@ -19,7 +19,12 @@ from kafka_formats.errors import (
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.log.log_limits import LogLimits
 from rlmm.log.quorum_records import Endpoint, Voter
-from rlmm.log.recovery import PARTITION_DIRECTORY, load_recovery_point
+from rlmm.log.recovery import (
+    COMMITTED_END_FILE,
+    PARTITION_DIRECTORY,
+    load_recovery_point,
+    store_recovery_point,
+)
 from rlmm.metadata_log import CommittedRecord, Proposal
 from rlmm.quorum.admin import CAUGHT_UP_WITHIN_MS, QuorumAdmin, can_stop
 from rlmm.quorum.driver import QuorumDriver
@@ -463,5 +468,27 @@ def test_a_record_that_adds_a_voter_is_below_the_recovery_point_once_it_counts()
             await replica.stop()
         for disk in later:
             assert load_recovery_point(disk, METADATA) >= end
+
+    run_virtually(act)
+
+
+def test_a_voter_set_that_a_restart_finds_is_below_the_recovery_point_before_it_counts() -> None:
+    """The last life may have ended between the sync of the set and the recovery point."""
+
+    async def act() -> None:
+        network = Network()
+        alone = Replica(network, 1, voters_of(1))
+        await alone.start()
+        new = await joined(network, [], 2)
+        await admin(alone).add_voter(voter(new), deadline_s=DEADLINE_S)
+        end = alone.log.describe().high_watermark
+        for replica in (new, alone):
+            await replica.stop()
+            store_recovery_point(replica.disk, METADATA, 1)
+            replica.disk.remove(METADATA / COMMITTED_END_FILE)
+        for replica in (new, alone):
+            await replica.start(limits=LogLimits(recovery_point_interval_s=3_600.0))
+            assert load_recovery_point(replica.disk, METADATA) >= end
+            await replica.stop()
 
     run_virtually(act)
