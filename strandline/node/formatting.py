@@ -22,6 +22,13 @@ from strandline.settings.voter_text import parse_address
 
 _T = TypeVar("_T")
 
+OTHERS_BY_LISTEN = (
+    "quorum.listen says that this node is one of several, and it would become the only voter of a "
+    "new cluster, which ends the one that another of them may have begun from the snapshot already:"
+    " give the same --cluster-id and --initial-voters on each of them. If the new cluster is this "
+    "node alone, --standalone"
+)
+
 ALONE_BY_ACCIDENT = (
     "a cluster id or quorum.bootstrap names a quorum, and this node would become the only voter of "
     "one of its own. To join the one that exists (also as a voter whose disk was lost, once it is "
@@ -67,6 +74,8 @@ def format_for(
     own_id = _chosen("--node-id", new.node_id, broker.node_id if broker else None)
     named = new.cluster_id is not None or bool(settings.quorum.bootstrap)
     _check_way(new, alone_by_accident=named and not new.standalone)
+    if from_snapshot is not None and new.initial_voters is None and not new.standalone:
+        _check_alone(settings)
     directory_id, voters = _initial_voters(new.initial_voters, own_id, settings)
     new_id = new.cluster_id or ambient.new_uuid()
     kafka_id = _chosen(
@@ -108,6 +117,12 @@ def _check_way(new: NewNode, *, alone_by_accident: bool) -> None:
         )
     if new.initial_voters is None and alone_by_accident:
         raise InvalidRequest(ALONE_BY_ACCIDENT, field="--standalone")
+
+
+def _check_alone(settings: Settings) -> None:
+    """Each node of several that began a cluster of its own would take the prefix from the last."""
+    if settings.quorum.listen:
+        raise InvalidRequest(OTHERS_BY_LISTEN, field="--standalone")
 
 
 async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:

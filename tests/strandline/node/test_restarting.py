@@ -6,6 +6,7 @@ import asyncio
 import json
 import shutil
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,12 @@ from rlmm.view.view import View
 from rsm_backends.filesystem import FilesystemStore
 from strandline.node import restarting
 from strandline.node.formatting import NewNode, format_for
-from strandline.settings.settings import NodeSettings, Settings, StoreSettings
+from strandline.settings.settings import (
+    NodeSettings,
+    QuorumSettings,
+    Settings,
+    StoreSettings,
+)
 from tests.rlmm.metadata_node import (
     NOW_MS,
     PARTITION,
@@ -288,6 +294,21 @@ def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(
         with pytest.raises(InvalidRequest, match="say --yes") as other:
             site.format(1, source, confirmed=False)
         assert "later snapshot" not in str(other.value)
+
+
+def test_one_node_of_several_begins_no_cluster_of_its_own_by_accident(site: Site) -> None:
+    """The next one would take the prefix from it, and so on."""
+    settings = Settings(
+        node=NodeSettings(data_dir=site.data(1)),
+        stores=site.stores,
+        quorum=QuorumSettings(listen="127.0.0.1:9481", secret_file=site.home / "secret"),
+    )
+    before = site.owners()
+    alone = NewNode(kafka_cluster_id=KAFKA, node_id=1)
+    with pytest.raises(InvalidRequest, match=r"one of several.*--initial-voters"):
+        format_for(settings, alone, from_snapshot="latest", confirmed=True)
+    assert site.owners() == before
+    format_for(settings, replace(alone, standalone=True), from_snapshot="latest", confirmed=True)
 
 
 def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
