@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +83,7 @@ async def restart_from(
         is_first = default.cluster_id != cluster_id
         await _check_has_not_begun(tiers, default, cluster_id)
         if is_first and not confirmed:
-            raise await _unconfirmed(tiers, default, source)
+            raise await _unconfirmed(tiers, default, source, _places(settings, markers))
         with TemporaryDirectory(prefix="strandline-snapshot-") as folder:
             path = Path(source)
             if source == LATEST:
@@ -179,7 +179,20 @@ async def _uploaded(tiers: Tiers, cluster_id: str) -> list[tuple[UploadedSnapsho
     return sorted(begun, key=lambda each: each[0].snapshot)
 
 
-async def _unconfirmed(tiers: Tiers, marker: ClusterMarker, source: str) -> InvalidRequest:
+def _places(settings: Settings, names: Iterable[str]) -> str:
+    """Tells the places of these stores: a second one that is no copy shows in a drill."""
+    found = []
+    for name, config in store_configs(settings).items():
+        if name in names:
+            at = f" at {config.endpoint_url}" if config.endpoint_url else ""
+            bucket = f"s3://{config.bucket}/{config.prefix}{at}"
+            found.append(f"{name!r} ({bucket if config.path is None else config.path})")
+    return ", ".join(found)
+
+
+async def _unconfirmed(
+    tiers: Tiers, marker: ClusterMarker, source: str, places: str
+) -> InvalidRequest:
     uploaded = [each for each, _ in await _uploaded(tiers, marker.cluster_id)]
     given = None if source == LATEST else parse_snapshot_file_name(Path(source).name)
     newest = newest_of(each.snapshot for each in uploaded)
@@ -189,7 +202,7 @@ async def _unconfirmed(tiers: Tiers, marker: ClusterMarker, source: str) -> Inva
             f" The store has a later snapshot than {Path(source).name}, which ends at metadata "
             f"offset {given.end_offset}: {snapshot_file_name(newest)}; `latest` takes that."
         )
-    return _not_confirmed(marker, _last_upload(uploaded), older)
+    return _not_confirmed(marker, places, _last_upload(uploaded), older)
 
 
 def _last_upload(uploaded: Sequence[UploadedSnapshot]) -> str:
@@ -201,12 +214,15 @@ def _last_upload(uploaded: Sequence[UploadedSnapshot]) -> str:
     return f"It last uploaded a snapshot {ago_s // 60} min {ago_s % 60} s ago"
 
 
-def _not_confirmed(marker: ClusterMarker, last_upload: str, older: str) -> InvalidRequest:
+def _not_confirmed(
+    marker: ClusterMarker, places: str, last_upload: str, older: str
+) -> InvalidRequest:
     return InvalidRequest(
-        f"the stores belong to the cluster {marker.cluster_id}. {last_upload}. Taking them over "
-        "ends it for good: its nodes stop themselves, and what it recorded after the snapshot is "
-        "not in the new cluster. Are the data directories of most of its voters whole, or that of "
-        f"its only one? Then start those instead.{older} If not, and if all its nodes are stopped "
+        f"the stores {places} belong to the cluster {marker.cluster_id}, or to one that it took "
+        f"over from. {last_upload}. Taking them over ends that cluster for good: its nodes stop "
+        "themselves, and what it recorded after the snapshot is not in the new cluster. Are the "
+        "data directories of most of its voters whole, or that of its only one? Then "
+        f"start those instead.{older} If not, and if all its nodes are stopped "
         "for good, say --yes. Nothing was changed",
         field="--yes",
     )

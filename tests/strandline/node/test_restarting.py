@@ -290,6 +290,7 @@ def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(
     with pytest.raises(InvalidRequest, match=f"later snapshot.*{site.last.name}") as told:
         site.format(1, site.earlier, confirmed=False)
     assert "most of its voters" in str(told.value)
+    assert f"'main' ({site.home / 'tier'})" in str(told.value)
     for source in ("latest", site.last):
         with pytest.raises(InvalidRequest, match="say --yes") as other:
             site.format(1, source, confirmed=False)
