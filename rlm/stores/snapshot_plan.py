@@ -48,8 +48,9 @@ def take_is_due(facts: SnapshotFacts, *, interval_ms: int) -> bool:
         times.append(facts.last_taken_ms)
     if not times:
         return facts.has_segments
-    # A clock that was set back must not postpone the next snapshot by as much.
-    return not 0 <= facts.now_ms - max(times) < interval_ms
+    # A time to come, by a store whose clock is ahead or before the clock here was set back, must
+    # neither postpone the next snapshot by as much nor have one taken each time.
+    return not any(0 <= facts.now_ms - each < interval_ms for each in times)
 
 
 def to_upload(facts: SnapshotFacts) -> SnapshotId | None:

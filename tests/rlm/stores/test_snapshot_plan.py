@@ -65,6 +65,18 @@ def test_a_clock_that_was_wrong_puts_nothing_off() -> None:
     assert take_is_due(ahead, interval_ms=HOUR_MS)
 
 
+def test_a_store_whose_clock_is_ahead_is_not_filled_with_snapshots() -> None:
+    """Its own time of the last one would stay ahead of the clock here at each look."""
+    minutes = (1, 2, 59)
+    for since in (each * HOUR_MS // 60 for each in minutes):
+        in_the_store = replace(FACTS, uploaded=uploaded(100, age_ms=since - 5 * HOUR_MS))
+        assert take_is_due(in_the_store, interval_ms=HOUR_MS), "once, by a leader that took none"
+        taken = replace(in_the_store, last_taken_ms=NOW_MS - since)
+        assert not take_is_due(taken, interval_ms=HOUR_MS)
+    taken = replace(FACTS, uploaded=uploaded(100, age_ms=-HOUR_MS), last_taken_ms=NOW_MS - HOUR_MS)
+    assert take_is_due(taken, interval_ms=HOUR_MS)
+
+
 @pytest.mark.parametrize("known", [(), uploaded(100)])
 def test_the_first_is_due_once_the_tier_holds_a_segment(
     known: tuple[UploadedSnapshot, ...],
