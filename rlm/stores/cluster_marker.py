@@ -306,7 +306,9 @@ def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> No
     if found.cluster_id != ours.cluster_id:
         raise Refused(
             f"{where} belongs to the Strandline cluster {found.cluster_id}, this node to "
-            f"{ours.cluster_id}: give this cluster a prefix of its own ([stores.NAME] prefix)"
+            f"{ours.cluster_id}. If this node ran in that cluster and was formatted anew, its data "
+            "directory is lost or not mounted: mount it, or begin from the snapshot (disaster "
+            "recovery). Else give this cluster a prefix of its own ([stores.NAME] prefix)"
         )
     known = (found.kafka_cluster_id, ours.kafka_cluster_id)
     if None not in known and found.kafka_cluster_id != ours.kafka_cluster_id:

@@ -207,7 +207,7 @@ def open_data_directory(
         if META_PROPERTIES not in disk.list_names(path):
             raise InvalidRequest(
                 f"{path} is not formatted: run `strandline format` for this node first, or correct "
-                "the path",
+                "the path. If it ran before, mount the disk; a voter that lost it is replaced",
                 field="data_directory",
             )
         lock = _lock(path)
