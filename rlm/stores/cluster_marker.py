@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 
 from kafka_formats.crc32c import crc32c
@@ -158,11 +159,7 @@ async def confirm_prefix(
     Refused: it is another cluster's (`on_shut_out` is told: this node has to stop), or gone.
     RetryLater and Refused as `claim_prefix`.
     """
-    try:
-        async with asyncio.timeout(deadline_s):
-            found = await read_marker(tier)
-    except TimeoutError:
-        raise _no_answer(tier, deadline_s) from None
+    found = await _marker_in_time(tier, deadline_s)
     where = _where(tier)
     if found is None:
         raise Refused(
@@ -202,34 +199,43 @@ async def take_over(
 
 
 async def follow_takeover(
-    tier: TierStore, default: TierStore, identity: Identity, *, deadline_s: float
+    tier: TierStore, stores: Iterable[TierStore], identity: Identity, *, deadline_s: float
 ) -> None:
-    """Take a store over whose marker is a predecessor's by that of the `default` one: it was not in
-    the settings, or away, when this cluster began. No other store changes. Errors: `take_over`.
+    """Take a store over whose marker is a predecessor's by that of any of the `stores`: it was not
+    in the settings, or away, when this cluster began. No other store changes. Errors: `take_over`,
+    but no Conflict: another node of this cluster was faster, or the marker tells who was.
     """
-    try:
-        async with asyncio.timeout(deadline_s):
-            before = await read_marker(tier)
-            if before is None or before.cluster_id == identity.cluster_id:
-                return
-            own = await read_marker(default)
-    except TimeoutError:
-        raise _no_answer(tier, deadline_s) from None
+    before = await _marker_in_time(tier, deadline_s)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
-    if own is None or own.began_with is None or own.cluster_id != ours.cluster_id:
+    if before is None or ours.cluster_id in (before.cluster_id, *before.predecessors):
         return
     known = before.kafka_cluster_id, ours.kafka_cluster_id
-    if before.cluster_id not in own.predecessors or (None not in known and known[0] != known[1]):
+    if None not in known and known[0] != known[1]:
         return
-    after = before.successor(
-        ours.cluster_id, ours.kafka_cluster_id or before.kafka_cluster_id, began_with=own.began_with
-    )
-    await take_over(tier, before, after, deadline_s=deadline_s)
-    logger.warning(
-        "the store %r was still the Strandline cluster %s's, from which this one took over: it is "
-        "taken over, too",
-        tier.name, before.cluster_id,
-    )  # fmt: skip
+    # The default store may have come after the takeover: its marker then names nobody.
+    for each in stores:
+        own = None if each.name == tier.name else await _marker_in_time(each, deadline_s)
+        if own is None or own.cluster_id != ours.cluster_id or own.began_with is None:
+            continue
+        if before.cluster_id in own.predecessors:
+            kafka = ours.kafka_cluster_id or before.kafka_cluster_id
+            after = before.successor(ours.cluster_id, kafka, began_with=own.began_with)
+            with suppress(Conflict):
+                await take_over(tier, before, after, deadline_s=deadline_s)
+                logger.warning(
+                    "the store %r was still the Strandline cluster %s's, from which this one took "
+                    "over: it is taken over, too",
+                    tier.name, before.cluster_id,
+                )  # fmt: skip
+            return
+
+
+async def _marker_in_time(tier: TierStore, deadline_s: float) -> ClusterMarker | None:
+    try:
+        async with asyncio.timeout(deadline_s):
+            return await read_marker(tier)
+    except TimeoutError:
+        raise _no_answer(tier, deadline_s) from None
 
 
 async def check_settled(

@@ -53,7 +53,8 @@ async def reconcile(
         )
         for tier in stores.by_name.values():
             if tier is not stores.default:
-                await follow_takeover(tier, stores.default, identity, deadline_s=STORE_DEADLINE_S)
+                named = stores.default_first
+                await follow_takeover(tier, named, identity, deadline_s=STORE_DEADLINE_S)
             # Another cluster's prefix lacks all of our objects.
             await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
         restart = metadata.restart()

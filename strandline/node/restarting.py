@@ -64,8 +64,8 @@ async def restart_from(
     confirmed: bool,
     write_directory: WriteDirectory,
 ) -> TakenOver:
-    """Take the stores over. `source` is a snapshot file, or `latest`: the newest in the default
-    store. `confirmed`: the operator says that no node of the former cluster is left.
+    """Take the stores over. `source` is a snapshot file, or `latest`: the newest in all of
+    them. `confirmed`: the operator says that no node of the former cluster is left.
 
     InvalidRequest: that is not confirmed, or this cluster has begun already, without this node or
     with another snapshot. InvalidRequest, NotFound: no such snapshot, or the prefix has no owner.
@@ -270,8 +270,13 @@ def _check_owners(
     """Check that every store is the lost cluster's, or one's before it. InvalidRequest: another
     cluster has one, and nobody said that this one is no more.
     """
+    known = {cluster_id, default.cluster_id}
+    for marker in markers.values():
+        # The default store may have come after a takeover: its marker then names nobody.
+        if marker.cluster_id == default.cluster_id:
+            known.update(marker.predecessors)
     for name, marker in markers.items():
-        if marker.cluster_id not in (cluster_id, default.cluster_id, *default.predecessors):
+        if marker.cluster_id not in known:
             raise InvalidRequest(
                 f"the store {name!r} belongs to the Strandline cluster {marker.cluster_id}, not to "
                 f"{default.cluster_id}, which is taken over: that would end a cluster that may "

@@ -297,6 +297,36 @@ def test_a_store_that_was_not_named_when_its_cluster_was_taken_over_follows(firs
     run_virtually(main)
 
 
+def test_a_store_follows_the_one_that_was_taken_over_though_another_is_the_default_since() -> None:
+    """And by two nodes at once: the slower one finds it done."""
+
+    async def main() -> None:
+        new, main, old = Away(), Away(), Away()
+        lost = claims_of(main, old, Identity("lost", None, IDENTITY.incarnation))
+        await lost.start()
+        await lost.close()
+        tiers = {
+            "new": TierStore("new", new, ""),
+            "main": TierStore("main", main, "b/"),
+            "old": TierStore("old", old, "a/"),
+        }
+        before = await read_marker(tiers["main"])
+        assert before is not None
+        after = before.successor("ours", None, began_with="a snapshot")
+        await take_over(tiers["main"], before, after, deadline_s=5)
+        around = Surroundings(IDENTITY, LIMITS, virtual_ambient())
+        nodes = [StoreClaims(TierStores(tiers, "new"), around) for _ in range(2)]
+        await asyncio.gather(*(each.start() for each in nodes))
+        for claims in nodes:
+            assert claims.problems() == ()
+            claims.check("old")
+            await claims.close()
+        followed = await read_marker(tiers["old"])
+        assert followed == ClusterMarker("ours", None, ("lost",), "old", "a snapshot")
+
+    run_virtually(main)
+
+
 def test_a_store_that_is_lost_later_is_missing_until_it_is_back() -> None:
     async def main() -> None:
         stores = Away(), Away()

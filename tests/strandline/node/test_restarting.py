@@ -331,6 +331,21 @@ def test_a_store_of_another_cluster_in_the_settings_is_not_taken_over_with_the_l
     assert site.owners() == before
 
 
+def test_a_store_of_one_before_the_lost_cluster_is_its_own_by_any_of_its_markers(
+    site: Site,
+) -> None:
+    """The default store may have come after the takeover that left it out."""
+    asyncio.run(site.give_another_store_to(OTHER))
+    later = site.home / "later"
+    later.mkdir()
+    site.stores["later"] = StoreSettings(kind="filesystem", path=later)
+    marker = ClusterMarker(str(OLD), KAFKA, (str(OTHER),), "later", "a snapshot")
+    (later / MARKER).parent.mkdir()
+    (later / MARKER).write_bytes(marker.encode())
+    site.format(1, "latest")
+    assert set(site.owners().values()) == {str(NEW)}
+
+
 def test_all_stores_of_the_lost_cluster_are_taken_over_at_once(site: Site) -> None:
     asyncio.run(site.give_another_store_to(OLD))
     site.format(1, "latest")
