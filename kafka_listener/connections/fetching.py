@@ -239,7 +239,7 @@ class Fetching:
     def _is_behind(
         self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition, ends: TierEnds
     ) -> bool:
-        """True behind the tier's end, unless the leader's disk is known to begin higher still."""
+        """True behind the tier's end, unless the leader's log is known to begin higher still."""
         is_behind = wanted.offset >= ends.end_offset
         return is_behind and not self.ends.begins_above(run.client, tip, wanted.offset)
 

@@ -143,13 +143,14 @@ class LogEnds:
         return Ends(told.ends.high_watermark, told.ends.last_stable_offset, start)
 
     def begins_above(self, client: Client, tip: TopicIdPartition, offset: int) -> bool:
-        """True if the leader's disk began above the offset when it was last asked; nobody is asked
-        here. False of one that was never asked, or whose word is in doubt.
+        """True if the leader's log began above the offset when it was last asked; nobody is asked
+        here. False of one that was never asked, or whose word is in doubt. What is below a broker's
+        disk alone it may have in its own tier, of which this node need not know.
         """
         told = client.ends.get(tip)
-        if told is None or told.at == NEVER:
+        if told is None or told.at == NEVER or told.ends.log_start_offset is None:
             return False
-        return offset < told.ends.local_log_start_offset
+        return offset < told.ends.log_start_offset
 
     def doubt(self, client: Client, tip: TopicIdPartition) -> None:
         """Have the leader asked anew. The end that it told is shown until it answers."""

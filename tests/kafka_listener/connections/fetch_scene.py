@@ -74,7 +74,7 @@ class KnownEnds:
     def saw(self, *_: object) -> None: ...
 
     def begins_above(self, _client: object, _tip: object, offset: int) -> bool:
-        return isinstance(self.told, BrokerLogEnds) and offset < self.told.local_log_start_offset
+        return isinstance(self.told, BrokerLogEnds) and offset < (self.told.log_start_offset or 0)
 
     def doubt(self, *_: object) -> None: ...
 

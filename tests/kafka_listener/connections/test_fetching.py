@@ -187,6 +187,16 @@ async def test_a_gap_between_the_tiers_end_and_the_leaders_disk_is_stepped_over(
     assert scene.counts.lost_range_answers == 1
 
 
+async def test_what_a_broker_has_in_its_own_tier_is_asked_of_it() -> None:
+    """The node lags, or does not know that tier, as behind a way back: the broker serves it."""
+    scene = Scene(BrokerLogEnds(4, 60, 90, 100, log_start_offset=10))
+    scene.tier.answers = {40: NotAvailable("neither the tier nor the leader has it")}
+    (one,) = await scene.fetch(40)
+    assert one["records"] == b"from the broker"
+    (asked,) = scene.client.asked
+    assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 40
+
+
 async def test_a_lost_range_is_no_gap_before_a_leader_said_what_it_has() -> None:
     scene = Scene(None, reachable=False)
     scene.tier.answers = {12: LOST}

@@ -223,7 +223,7 @@ async def test_without_a_word_of_a_leader_the_tiers_end_is_shown() -> None:
     assert scene.log_ends.shown(scene.client, TIP, None) == Ends()
 
 
-async def test_a_disk_is_known_to_begin_above_an_offset_once_its_leader_said_so() -> None:
+async def test_a_log_is_known_to_begin_above_an_offset_once_its_leader_said_so() -> None:
     scene = Scene()
     answer = {"error_code": 0, "high_watermark": 300, "last_stable_offset": 290}
     scene.log_ends.saw(scene.client, TIP, answer)
@@ -233,3 +233,11 @@ async def test_a_disk_is_known_to_begin_above_an_offset_once_its_leader_said_so(
     assert not scene.log_ends.begins_above(scene.client, TIP, 150)
     scene.log_ends.doubt(scene.client, TIP)
     assert not scene.log_ends.begins_above(scene.client, TIP, 149)
+
+
+async def test_a_log_whose_broker_tiers_does_not_begin_with_its_disk() -> None:
+    scene = Scene()
+    scene.leader.offsets[-2, 0] = 20
+    await scene.of()
+    assert not scene.log_ends.begins_above(scene.client, TIP, 149)
+    assert scene.log_ends.begins_above(scene.client, TIP, 19)
