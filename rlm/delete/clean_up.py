@@ -140,6 +140,7 @@ class CleanUp:
     async def remove_objects(self, row: RemoteLogSegmentMetadata, why: str) -> None:
         """Delete the objects of a row in DELETE_SEGMENT_STARTED once, now. `remove` ends it."""
         self._check_allowed(row)
+        self._stores_of(row)  # one without a store is tried for ever, and would fill the audit
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
 

@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, RetryLater
+from kafka_formats.errors import AlreadyExists, NotFound, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.format.object_keys import snapshots_prefix
@@ -178,12 +178,31 @@ class SnapshotUploader:
                     self.tier.store, self._key(snapshot), parts, parallel=1, create_only=True
                 )
         except AlreadyExists:
-            return  # equal offset, equal bytes: another leader uploaded it
+            # Equal offset, equal bytes: another leader uploaded it.
+            await self._remove_if_cut(snapshot, path)
+            return
         except FileNotFoundError:
             raise RetryLater(f"{path} was removed meanwhile, being old") from None
         except OSError as error:
             raise RetryLater(f"{path} could not be read: {error}. Check the disk") from error
         logger.info("uploaded %s, %d bytes", self._key(snapshot), result.size)
+
+    async def _remove_if_cut(self, snapshot: SnapshotId, path: Path) -> None:
+        """Remove a snapshot of the store that has not the size of the file, to upload it anew: it
+        would count as the newest, and older ones would go. RetryLater if it was.
+        """
+        try:
+            size = await asyncio.to_thread(os.path.getsize, path)
+            found = (await self.tier.store.head(self._key(snapshot))).size
+        except (FileNotFoundError, NotFound):
+            return
+        if found != size:
+            await self.confirm_prefix(self.tier)
+            await self.tier.store.delete_many([self._key(snapshot)])
+            raise RetryLater(
+                f"{self._key(snapshot)} has {found} bytes there, and {size} here: it was removed, "
+                "and is uploaded anew. If this lasts, the store cuts what it says it stored"
+            )
 
     def _key(self, snapshot: SnapshotId) -> str:
         return snapshot_key(self.tier.prefix, self.around.identity.cluster_id, snapshot)

@@ -12,6 +12,7 @@ from typing import cast
 import pytest
 
 from kafka_formats.errors import Refused
+from rlm.control.audit import AuditLine
 from rlm.control.run_events import ignore_event
 from rlm.control.segment_proposals import Proposals
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
@@ -43,11 +44,19 @@ async def _confirmed(tier: TierStore) -> None:
 
 
 async def removed(
-    row: RemoteLogSegmentMetadata, stores: dict[str, str], held: Callable[[str], str | None]
+    row: RemoteLogSegmentMetadata,
+    stores: dict[str, str],
+    held: Callable[[str], str | None],
+    audited: list[AuditLine] | None = None,
 ) -> tuple[dict[str, int], int]:
     """The objects that each store has left of those under "aiven/" and "tier/", and the number of
-    rows whose deletion is finished. `stores`: prefixes by name.
+    rows whose deletion is finished. `stores`: prefixes by name; `audited` gets the audit's lines.
     """
+
+    async def keep(line: AuditLine) -> None:
+        if audited is not None:
+            audited.append(line)
+
     ambient = virtual_ambient()
     bucket = {name: MemoryStore(ambient.now_ms) for name in stores}
     for store in bucket.values():
@@ -64,6 +73,7 @@ async def removed(
         asyncio.Semaphore(1),
         held,
         _confirmed,
+        keep_audit=keep,
     )
     try:
         await clean_up.remove(row, 0, "marked deleted")
@@ -75,8 +85,10 @@ async def removed(
 def test_objects_under_a_prefix_that_no_store_has_keep_their_row() -> None:
     async def main() -> None:
         row = replace(ROW, custom_metadata=custom_metadata(prefix="aiven/"))
+        audited: list[AuditLine] = []
         with pytest.raises(Refused, match=r"key prefix 'aiven/'.*add a \[stores.NAME\]"):
-            await removed(row, {"main": "tier/"}, lambda _: None)
+            await removed(row, {"main": "tier/"}, lambda _: None, audited)
+        assert audited == [], "it is tried for ever, and nothing is deleted"
 
     run_virtually(main)
 

@@ -24,6 +24,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId
 from rlmm.segment import Incarnation, RemoteLogSegmentMetadata
 from rsm_backends.memory import MemoryStore
+from rsm_backends.store import ListPage
 from tests.rlm.planner_facts import DIRECTORY
 from tests.rlm.virtual_time import run_virtually, virtual_ambient
 
@@ -49,6 +50,15 @@ class Away(MemoryStore):
             raise self.trouble
         async for piece in super().get(key, start=start, end=end):
             yield piece
+
+
+class Unlisted(Away):
+    """A store whose keys may not be listed with these credentials."""
+
+    async def list_page(
+        self, prefix: str, *, cursor: str | None = None, limit: int = 1000
+    ) -> ListPage:
+        raise Refused(f"ListBucket is denied for {prefix}")
 
 
 def claims_of(
@@ -187,6 +197,19 @@ def test_a_prefix_with_another_clusters_snapshots_is_not_new_though_its_marker_i
         assert await read_marker(TierStore("main", stores[0], "b/")) is None
         await stores[0].delete_many([snapshot_key("b/", "theirs", SnapshotId(50, 3))])
         await asyncio.sleep(2 * LIMITS.store_retry_s)
+        claims.check("main")
+        await claims.close()
+
+    run_virtually(main)
+
+
+def test_a_store_that_may_not_be_listed_is_taken_as_before() -> None:
+    """The upload of snapshots tells of it, and works on when it may."""
+
+    async def main() -> None:
+        stores = Unlisted(), Away()
+        claims = claims_of(*stores, history=History())
+        await claims.start()
         claims.check("main")
         await claims.close()
 

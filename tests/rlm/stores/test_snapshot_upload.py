@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, Refused, RetryLater
+from kafka_formats.crc32c import crc32c as crc32c_of
+from kafka_formats.errors import AlreadyExists, CorruptData, Refused, RetryLater
 from rlm.control.node_problem import ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.stores.snapshot_plan import snapshot_key
@@ -180,8 +181,8 @@ def test_equal_offsets_are_equal_bytes_so_what_is_there_counts_as_uploaded(tmp_p
         store, metadata = new_store(), Metadata(tmp_path)
         snapshots = uploader(metadata, store)
         await snapshots.run_once()
-        metadata.write(SnapshotId(20, 1), b"rows")
-        await store.put(key(20), b"rows", crc32c=crc32c(b"rows"))  # by the leader before
+        data = metadata.write(SnapshotId(20, 1), b"rows")
+        await store.put(key(20), data, crc32c=crc32c(data))  # by the leader before
         await snapshots.run_once()
         assert await ends(store) == [10, 20]
 
@@ -276,3 +277,34 @@ def test_identities_differ_by_cluster_so_snapshots_never_meet() -> None:
     other = replace(IDENTITY, cluster_id="cluster-b")
     keys = {snapshot_key("p/", each.cluster_id, SnapshotId(1, 1)) for each in (IDENTITY, other)}
     assert len(keys) == 2
+
+
+class Cutting(MemoryStore):
+    """Cuts what it says it stored, as long as `cuts`; the put that is repeated finds it."""
+
+    cuts = True
+
+    async def put(
+        self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
+    ) -> ObjectInfo:
+        if self.cuts and key.endswith(".checkpoint"):
+            await super().put(key, data[:-1], crc32c=crc32c_of(data[:-1]))
+            raise AlreadyExists(key)
+        return await super().put(key, data, crc32c=crc32c, create_only=create_only)
+
+
+def test_a_snapshot_that_the_store_cut_does_not_count_as_uploaded(tmp_path: Path) -> None:
+    """The older ones would go, and the newest be damaged when nothing else is left."""
+
+    async def main() -> None:
+        store, metadata = Cutting(virtual_ambient().now_ms), Metadata(tmp_path)
+        snapshots = uploader(metadata, store)
+        for _ in range(2):
+            with pytest.raises(RetryLater, match="removed, and is uploaded anew"):
+                await snapshots.run_once()
+            assert await ends(store) == []
+        store.cuts = False
+        await snapshots.run_once()
+        assert b"rows up to 10" in await read_all(store, key(10))
+
+    run_virtually(main)
