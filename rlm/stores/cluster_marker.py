@@ -199,10 +199,16 @@ async def take_over(
 
 
 async def follow_takeover(
-    tier: TierStore, stores: Iterable[TierStore], identity: Identity, *, deadline_s: float
+    tier: TierStore,
+    stores: Iterable[TierStore],
+    identity: Identity,
+    *,
+    deadline_s: float,
+    confirmed: bool,
 ) -> None:
     """Take a store over whose marker is a predecessor's by that of any of the `stores`: it was not
-    in the settings, or away, when this cluster began. No other store changes. Errors: `take_over`,
+    in the settings, or away, when this cluster began. No other store changes. Refused, with what to
+    do: it is not `confirmed` that no node of the predecessor is left. Other errors: `take_over`,
     but no Conflict: another node of this cluster was faster, or the marker tells who was.
     """
     before = await _marker_in_time(tier, deadline_s)
@@ -218,6 +224,8 @@ async def follow_takeover(
         if own is None or own.cluster_id != ours.cluster_id or own.began_with is None:
             continue
         if before.cluster_id in own.predecessors:
+            if not confirmed:
+                raise Refused(_left_behind(tier, before))
             kafka = ours.kafka_cluster_id or before.kafka_cluster_id
             after = before.successor(ours.cluster_id, kafka, began_with=own.began_with)
             with suppress(Conflict):
@@ -228,6 +236,16 @@ async def follow_takeover(
                     tier.name, before.cluster_id,
                 )  # fmt: skip
             return
+
+
+def _left_behind(tier: TierStore, marker: ClusterMarker) -> str:
+    """The predecessor may live on, as where this cluster is a drill on a copy of its bucket."""
+    return (
+        f"{_where(tier)} belongs to the Strandline cluster {marker.cluster_id}, from which this "
+        "one took over other stores: that store was not in the settings then, or away. If no node "
+        "of that cluster is left, stop this node and take it over as well: `strandline reconcile "
+        f"--take-over {tier.name}`. Else correct bucket and prefix of [stores.{tier.name}]"
+    )
 
 
 async def _marker_in_time(tier: TierStore, deadline_s: float) -> ClusterMarker | None:

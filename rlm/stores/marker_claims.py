@@ -139,7 +139,7 @@ class StoreClaims:
         identity, deadline_s = self.around.identity, self.around.limits.store_deadline_s
         if tier.name != self.stores.default_name:
             stores = self.stores.default_first
-            await follow_takeover(tier, stores, identity, deadline_s=deadline_s)
+            await follow_takeover(tier, stores, identity, deadline_s=deadline_s, confirmed=False)
         await claim_prefix(tier, identity, deadline_s=deadline_s, check_may_be_new=check)
         if self.metadata is not None and tier.name == self.stores.default_name:
             await self._check_not_set_back(self.metadata)

@@ -26,6 +26,14 @@ def reconcile_command(
         int | None,
         typer.Option(help="Exact number of missing segments to give up."),
     ] = None,
+    take_over: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STORE",
+            help="Take over a store that was left out when this cluster began: it is the lost "
+            "cluster's still, of which no node is left.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
 ) -> int:
     """Compare the metadata with a full listing of the stores; stop the node first.
@@ -33,7 +41,9 @@ def reconcile_command(
     Example: `strandline reconcile --config strandline.toml --apply`
     """
     settings = load_settings(config).settings
-    report = run_reconcile(settings, record=apply, accept_missing=accept_missing)
+    report = run_reconcile(
+        settings, record=apply, accept_missing=accept_missing, take_over=take_over or ()
+    )
     if json:
         print_json(_document(report))
     else:

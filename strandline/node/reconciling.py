@@ -5,7 +5,7 @@ It opens the node's own data directory, so the node must not run meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from functools import partial
 
@@ -40,21 +40,37 @@ class ReconcileReport:
 
 
 async def reconcile(
-    settings: Settings, *, record: bool, accept_missing: int | None
+    settings: Settings,
+    *,
+    record: bool,
+    accept_missing: int | None,
+    take_over: Collection[str] = (),
 ) -> ReconcileReport:
-    """Compare; with `record` record missing segments and allow deletes again.
+    """Compare; with `record` record missing segments and allow deletes again. `take_over`: stores
+    that are the lost cluster's still, of which no node is left.
 
-    Conflict: the number of missing segments is not the one that the operator accepted, or a store
-    with finished segments is not in the settings.
+    InvalidRequest: a store to take over is not in the settings. Conflict: the number of missing
+    segments is not the one that the operator accepted, or a store with finished segments is not in
+    the settings.
     """
     async with opened_metadata(settings) as (directory, metadata, stores):
         identity = Identity(
             str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
         )
+        for name in take_over:
+            if name not in stores.by_name or name == stores.default_name:
+                raise InvalidRequest(
+                    f"{name!r} is not among the stores beside the default one: "
+                    f"{sorted({*stores.by_name} - {stores.default_name})}",
+                    field="--take-over",
+                )
         for tier in stores.by_name.values():
             if tier is not stores.default:
                 named = stores.default_first
-                await follow_takeover(tier, named, identity, deadline_s=STORE_DEADLINE_S)
+                await follow_takeover(
+                    tier, named, identity,
+                    deadline_s=STORE_DEADLINE_S, confirmed=tier.name in take_over,
+                )  # fmt: skip
             # Another cluster's prefix lacks all of our objects.
             await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
         restart = metadata.restart()
@@ -161,7 +177,13 @@ async def _accepted(propose: Callable[[], Awaitable[int]]) -> None:
 
 
 def run_reconcile(
-    settings: Settings, *, record: bool, accept_missing: int | None
+    settings: Settings,
+    *,
+    record: bool,
+    accept_missing: int | None,
+    take_over: Collection[str] = (),
 ) -> ReconcileReport:
     """`reconcile` in an event loop of its own."""
-    return event_loop.run(reconcile(settings, record=record, accept_missing=accept_missing))
+    return event_loop.run(
+        reconcile(settings, record=record, accept_missing=accept_missing, take_over=take_over)
+    )

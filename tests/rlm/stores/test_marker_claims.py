@@ -16,7 +16,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.control.surroundings import CopyLimits, Identity, Surroundings
 from rlm.format.object_keys import cluster_marker_key
-from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
+from rlm.stores.cluster_marker import ClusterMarker, follow_takeover, read_marker, take_over
 from rlm.stores.marker_claims import NOT_CHECKED, StoreClaims
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.tier_store import TierStore, TierStores
@@ -292,7 +292,9 @@ def test_another_clusters_store_is_a_problem_and_stays_as_it_is() -> None:
 
 
 @pytest.mark.parametrize("first", ["lost", "lost before"])
-def test_a_store_that_was_not_named_when_its_cluster_was_taken_over_follows(first: str) -> None:
+def test_a_store_that_was_not_named_when_its_cluster_was_taken_over_follows_on_request(
+    first: str,
+) -> None:
     """Else it would be another cluster's for ever: nothing is formatted a second time."""
 
     async def main() -> None:
@@ -307,11 +309,19 @@ def test_a_store_that_was_not_named_when_its_cluster_was_taken_over_follows(firs
             after = before.successor(cluster, "kafka", began_with="a snapshot")
             await take_over(default, before, after, deadline_s=5)
             before = after
-        claims = claims_of(*stores)
+        claims, old = claims_of(*stores), TierStore("old", stores[1], "a/")
         await claims.start()
+        # The other cluster may live on, as beside a drill on a copy of its default store.
+        (problem,) = claims.problems()
+        assert f"belongs to the Strandline cluster {first}" in problem.text
+        assert "`strandline reconcile --take-over old`" in problem.text
+        await theirs.confirm(old)
+        tiers = claims.stores.default_first
+        await follow_takeover(old, tiers, IDENTITY, deadline_s=5, confirmed=True)
+        await asyncio.sleep(2 * LIMITS.store_retry_s)
         assert claims.problems() == ()
         claims.check("old")
-        followed = await read_marker(TierStore("old", stores[1], "a/"))
+        followed = await read_marker(old)
         assert followed == ClusterMarker("ours", "kafka", (first,), "old", "a snapshot")
         with pytest.raises(Refused, match=f"took this prefix over from {first}"):
             await theirs.confirm(TierStore("old", stores[1], "a/"))
@@ -339,6 +349,11 @@ def test_a_store_follows_the_one_that_was_taken_over_though_another_is_the_defau
         await take_over(tiers["main"], before, after, deadline_s=5)
         around = Surroundings(IDENTITY, LIMITS, virtual_ambient())
         nodes = [StoreClaims(TierStores(tiers, "new"), around) for _ in range(2)]
+        asked = [
+            follow_takeover(tiers["old"], tiers.values(), IDENTITY, deadline_s=5, confirmed=True)
+            for _ in nodes
+        ]
+        await asyncio.gather(*asked)
         await asyncio.gather(*(each.start() for each in nodes))
         for claims in nodes:
             assert claims.problems() == ()

@@ -42,6 +42,7 @@ from rlmm.view.view import View
 from rsm_backends.filesystem import FilesystemStore
 from strandline.node import restarting
 from strandline.node.formatting import NewNode, format_for
+from strandline.node.reconciling import run_reconcile
 from strandline.settings.settings import (
     NodeSettings,
     QuorumSettings,
@@ -310,6 +311,29 @@ def test_one_node_of_several_begins_no_cluster_of_its_own_by_accident(site: Site
         format_for(settings, alone, from_snapshot="latest", confirmed=True)
     assert site.owners() == before
     format_for(settings, replace(alone, standalone=True), from_snapshot="latest", confirmed=True)
+
+
+def test_a_store_that_was_left_out_is_taken_over_when_that_is_said(site: Site) -> None:
+    alone = NewNode(kafka_cluster_id=KAFKA, node_id=1)
+    node = NodeSettings(data_dir=site.data(1))
+    format_for(
+        Settings(node=node, stores=site.stores), alone, from_snapshot="latest", confirmed=True
+    )
+    asyncio.run(site.give_another_store_to(OLD))
+    settings = Settings(node=node, stores=site.stores)
+
+    def compare(*take_over: str) -> None:
+        run_reconcile(settings, record=False, accept_missing=None, take_over=take_over)
+
+    with pytest.raises(Refused, match="reconcile --take-over archive"):
+        compare()
+    for wrong in ("archives", "main"):
+        with pytest.raises(InvalidRequest, match=r"stores beside the default one: \['archive'\]"):
+            compare(wrong)
+    assert site.owners()["archive"] == str(OLD)
+    compare("archive")
+    assert len(set(site.owners().values())) == 1
+    compare()
 
 
 def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
