@@ -12,14 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
 from rlm.stores.snapshot_plan import UploadedSnapshot, newest_of, snapshot_key
@@ -112,7 +112,7 @@ async def restart_from(
 
 
 async def _no_owner(tier: TierStore, kafka_cluster_id: str) -> NotFound:
-    async with asyncio.timeout(STORE_DEADLINE_S):
+    async with _in_time(tier):
         owners = await snapshot_owners(tier)
     if not owners:
         return NotFound(
@@ -173,7 +173,7 @@ async def _uploaded(tiers: Tiers, cluster_id: str) -> list[tuple[UploadedSnapsho
     """
     found = []
     for tier in tiers.values():
-        async with asyncio.timeout(STORE_DEADLINE_S):
+        async with _in_time(tier):
             found += [(each, tier) for each in await uploaded_snapshots(tier, cluster_id)]
     begun = (each for each in found if each[0].snapshot.end_offset > 0)
     return sorted(begun, key=lambda each: each[0].snapshot)
@@ -243,11 +243,26 @@ async def _open_stores(settings: Settings, opened: AsyncExitStack) -> Tiers:
     return tiers
 
 
+@asynccontextmanager
+async def _in_time(tier: TierStore, deadline_s: float | None = None) -> AsyncGenerator[None]:
+    """Raises RetryLater, which names the store, when it does not answer."""
+    deadline_s = STORE_DEADLINE_S if deadline_s is None else deadline_s
+    try:
+        async with asyncio.timeout(deadline_s):
+            yield
+    except TimeoutError:
+        raise RetryLater(
+            f"the store {tier.name!r} did not answer within {deadline_s:g} s: check its endpoint "
+            "and the network. One that was not the default store may be left out of the settings "
+            "until it is back. Nothing was changed"
+        ) from None
+
+
 async def _markers(tiers: Tiers) -> dict[str, ClusterMarker]:
     """Markers of the stores that have one; a node's start claims the others."""
     found = {}
     for name, tier in tiers.items():
-        async with asyncio.timeout(STORE_DEADLINE_S):
+        async with _in_time(tier):
             marker = await read_marker(tier)
         if marker is not None:
             found[name] = marker
@@ -295,7 +310,7 @@ async def _fetch_latest(tiers: Tiers, marker: ClusterMarker, folder: Path) -> Pa
         if uploaded:
             newest, tier = uploaded[-1]
             path = folder / snapshot_file_name(newest.snapshot)
-            async with asyncio.timeout(DOWNLOAD_DEADLINE_S):
+            async with _in_time(tier, DOWNLOAD_DEADLINE_S):
                 await _download(tier, snapshot_key(tier.prefix, cluster_id, newest.snapshot), path)
             return path
     raise NotFound(

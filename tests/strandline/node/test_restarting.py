@@ -370,6 +370,26 @@ def test_a_store_of_one_before_the_lost_cluster_is_its_own_by_any_of_its_markers
     assert set(site.owners().values()) == {str(NEW)}
 
 
+@pytest.mark.parametrize("call", ["read_marker", "uploaded_snapshots"])
+def test_a_store_that_says_nothing_is_named_with_what_may_be_done(
+    site: Site, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    asyncio.run(site.give_another_store_to(OLD))
+    asked = getattr(restarting, call)
+
+    async def silent(tier: TierStore, *more: str) -> object:
+        if tier.name == "archive":
+            await asyncio.sleep(DEADLINE_S)
+        return await asked(tier, *more)
+
+    before = site.owners()
+    monkeypatch.setattr(restarting, call, silent)
+    monkeypatch.setattr(restarting, "STORE_DEADLINE_S", 0.5)
+    with pytest.raises(RetryLater, match=r"'archive' did not answer within 0\.5 s.*left out"):
+        site.format(1, "latest")
+    assert site.owners() == before
+
+
 def test_all_stores_of_the_lost_cluster_are_taken_over_at_once(site: Site) -> None:
     asyncio.run(site.give_another_store_to(OLD))
     site.format(1, "latest")
