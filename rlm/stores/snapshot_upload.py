@@ -17,7 +17,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import AlreadyExists, NotFound, RetryLater
+from kafka_formats.errors import AlreadyExists, Conflict, NotFound, RetryLater
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.format.object_keys import snapshots_prefix
@@ -141,6 +141,7 @@ class SnapshotUploader:
             facts = await self._facts()
         snapshot = to_upload(facts)
         if snapshot is None:
+            await self._check_store_not_ahead()
             return
         await self.confirm_prefix(self.tier)
         await self._upload(snapshot)
@@ -150,6 +151,26 @@ class SnapshotUploader:
         if gone:
             await self.tier.store.delete_many([self._key(each) for each in gone])
             self._uploaded = tuple(each for each in self._uploaded if each.snapshot not in gone)
+
+    async def _check_store_not_ahead(self) -> None:
+        """Raise Conflict while the store's newest snapshot ends above the log: none goes up then,
+        and a restart from the latest would go back to records that this cluster gave up.
+        """
+        uploaded = newest_of(each.snapshot for each in self._uploaded or ())
+        if uploaded is None or not self._leads() or not self._is_above_the_log(uploaded):
+            return
+        await self.metadata.catch_up()  # one that has just begun to lead may not know of its end
+        if self._leads() and self._is_above_the_log(uploaded):
+            raise Conflict(
+                f"{self._key(uploaded)} ends above this cluster's log, which was set back (by "
+                "`quorum accept-cut`?), and no other is uploaded before the log ends there again. "
+                "If its records are needed, start a new cluster from it (disaster recovery); else "
+                "remove it from the store",
+                reason="SET_BACK",
+            )
+
+    def _is_above_the_log(self, snapshot: SnapshotId) -> bool:
+        return snapshot.end_offset > self.metadata.describe().high_watermark
 
     def _leads(self) -> bool:
         return self.metadata.describe().leader_id == self.around.identity.incarnation.node_id

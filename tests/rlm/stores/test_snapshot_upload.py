@@ -41,6 +41,8 @@ class Metadata(RemoteLogMetadataManager):
     applied_end: int = 10
     taken: list[int] = field(default_factory=list)
     fails: bool = False
+    unheard: int = 0
+    """Records that a barrier brings."""
 
     def describe(self) -> LogDescription:
         end = self.applied_end
@@ -48,6 +50,9 @@ class Metadata(RemoteLogMetadataManager):
 
     def totals(self) -> Totals:
         return Totals(copy_finished=1)
+
+    async def catch_up(self, *, deadline_s: float = 0.0) -> None:
+        self.applied_end += self.unheard
 
     async def take_snapshot(self) -> SnapshotId:
         if self.fails:
@@ -130,6 +135,26 @@ def test_a_snapshot_goes_up_every_hour_and_after_each_new_one(tmp_path: Path) ->
         metadata.applied_end = 30
         await asyncio.sleep(2 * HOUR_S)
         assert metadata.taken == [10, 20]
+
+    run_virtually(main)
+
+
+def test_a_log_that_was_set_back_below_the_stores_newest_snapshot_is_told(tmp_path: Path) -> None:
+    """Else nothing goes up, without a word, and the latest is what this cluster gave up."""
+
+    async def main() -> None:
+        store, metadata = new_store(), Metadata(tmp_path)
+        await store.put(key(50), b"rows", crc32c=crc32c_of(b"rows"))
+        snapshots = uploader(metadata, store)
+        snapshots.start()
+        await asyncio.sleep(2 * HOUR_S)
+        (problem,) = snapshots.problems()
+        assert f"{key(50)} ends above this cluster's log" in problem.text
+        assert await ends(store) == [50]
+        metadata.unheard = 40
+        await asyncio.sleep(120)
+        assert snapshots.problems() == ()
+        await snapshots.close()
 
     run_virtually(main)
 
