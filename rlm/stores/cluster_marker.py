@@ -205,19 +205,20 @@ async def follow_takeover(
     *,
     deadline_s: float,
     confirmed: bool,
-) -> None:
+) -> str | None:
     """Take a store over whose marker is a predecessor's by that of any of the `stores`: it was not
-    in the settings, or away, when this cluster began. No other store changes. Refused, with what to
-    do: it is not `confirmed` that no node of the predecessor is left. Other errors: `take_over`,
-    but no Conflict: another node of this cluster was faster, or the marker tells who was.
+    in the settings, or away, when this cluster began. No other store changes. The predecessor; None
+    if nothing was taken over. Refused, with what to do: it is not `confirmed` that no node of it is
+    left. Other errors: `take_over`, but no Conflict: another node of this cluster was faster, or
+    the marker tells who was.
     """
     before = await _marker_in_time(tier, deadline_s)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
     if before is None or ours.cluster_id in (before.cluster_id, *before.predecessors):
-        return
+        return None
     known = before.kafka_cluster_id, ours.kafka_cluster_id
     if None not in known and known[0] != known[1]:
-        return
+        return None
     # The default store may have come after the takeover: its marker then names nobody.
     for each in stores:
         own = None if each.name == tier.name else await _marker_in_time(each, deadline_s)
@@ -235,7 +236,9 @@ async def follow_takeover(
                     "over: it is taken over, too",
                     tier.name, before.cluster_id,
                 )  # fmt: skip
-            return
+                return before.cluster_id
+            return None
+    return None
 
 
 def _left_behind(tier: TierStore, marker: ClusterMarker) -> str:

@@ -6,6 +6,7 @@ It opens the node's own data directory, so the node must not run meanwhile.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,7 +18,7 @@ from rlm.node_files.audit_log import AuditLog
 from rlm.reconcile.reconciliation import Comparison, compare
 from rlm.stores.clock_check import clock_trouble
 from rlm.stores.cluster_marker import check_settled, confirm_prefix, follow_takeover
-from rlm.stores.tier_store import TierStores
+from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
 from rlmm.records.control_records import Reconciled, SegmentMissing
@@ -53,7 +54,8 @@ async def reconcile(
     segments is not the one that the operator accepted, or a store with finished segments is not in
     the settings.
     """
-    async with opened_metadata(settings) as (directory, metadata, stores):
+    async with AsyncExitStack() as opened:
+        directory, metadata, stores = await opened.enter_async_context(opened_metadata(settings))
         identity = Identity(
             str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
         )
@@ -64,13 +66,12 @@ async def reconcile(
                     f"{sorted({*stores.by_name} - {stores.default_name})}",
                     field="--take-over",
                 )
+        audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep)
+        opened.push_async_callback(audit.close)
+        by = f"node {directory.node_id}, reconcile"
         for tier in stores.by_name.values():
             if tier is not stores.default:
-                named = stores.default_first
-                await follow_takeover(
-                    tier, named, identity,
-                    deadline_s=STORE_DEADLINE_S, confirmed=tier.name in take_over,
-                )  # fmt: skip
+                await _follow(tier, stores, identity, tier.name in take_over, audit.keep, by)
             # Another cluster's prefix lacks all of our objects.
             await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
         restart = metadata.restart()
@@ -86,15 +87,27 @@ async def reconcile(
         if record and restart is not None:
             _check_all_listed(found)
             _check_accepted(found, accept_missing)
-            audit = AuditLog(directory.path / AUDIT_DIRECTORY, sleep=ambient.sleep)
-            try:
-                await _record(
-                    metadata, restart, found, audit.keep, f"node {directory.node_id}, reconcile"
-                )
-            finally:
-                await audit.close()
+            await _record(metadata, restart, found, audit.keep, by)
             restart = metadata.restart()
         return ReconcileReport(restart, found, record)
+
+
+async def _follow(
+    tier: TierStore,
+    stores: TierStores,
+    identity: Identity,
+    confirmed: bool,
+    keep_audit: KeepAudit,
+    by: str,
+) -> None:
+    """Take over a store that was left out when this cluster began, once that is said."""
+    lost = await follow_takeover(
+        tier, stores.default_first, identity, deadline_s=STORE_DEADLINE_S, confirmed=confirmed
+    )
+    if lost is not None:
+        why = f"from the cluster {lost}, to which it was left; stores: {tier.name}"
+        action = AuditAction.PREFIX_TAKEN_OVER
+        await keep_audit(AuditLine(ambient.now_ms(), action, None, None, -1, -1, -1, why, by))
 
 
 async def _check_settled(settings: Settings, stores: TierStores, node_id: int) -> None:

@@ -13,7 +13,10 @@ import pytest
 
 from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
+from rlm.control.audit import AuditAction
 from rlm.control.surroundings import Identity
+from rlm.node_files.audit_log import DIRECTORY_NAME as AUDIT_DIRECTORY
+from rlm.node_files.audit_log import read_newest
 from rlm.stores.cluster_marker import ClusterMarker, claim_prefix, take_over
 from rlm.stores.snapshot_plan import snapshot_key
 from rlm.stores.tier_store import TierStore
@@ -334,6 +337,11 @@ def test_a_store_that_was_left_out_is_taken_over_when_that_is_said(site: Site) -
     compare("archive")
     assert len(set(site.owners().values())) == 1
     compare()
+    page = read_newest(site.data(1) / AUDIT_DIRECTORY, None, 10, lambda _: True)
+    assert [(line.action, line.by, line.why.rpartition("; ")[2]) for line in page.lines] == [
+        (AuditAction.PREFIX_TAKEN_OVER, "node 1, reconcile", "stores: archive"),
+        (AuditAction.PREFIX_TAKEN_OVER, "node 1, format", "stores: main"),
+    ]
 
 
 def test_a_cluster_never_begins_again_from_its_own_snapshot(site: Site) -> None:
