@@ -240,8 +240,13 @@ def assert_a_disaster_is_recovered_from(fleet: Fleet) -> None:
         hosts.typed(number, "systemctl start strandline")
     for number in (2, 3):
         hosts.wait_until(lambda: hosts.ready(number), f"node {number} to be ready")  # noqa: B023
-    hosts.typed(1, RECIPES["disaster, reconcile"])
+    hosts.typed(1, RECIPES["disaster, compare"])
+    hosts.typed(1, RECIPES["disaster, record"])
     hosts.wait_until(lambda: hosts.ready(1), "node 1 to be ready")
+    settings = hosts.get(1, "/v1/settings").json()["settings"]
+    assert [each["setting"] for each in settings] == ["deleting.paused"]
+    hosts.typed(1, RECIPES["disaster, resume"])
+    assert hosts.get(1, "/v1/settings").json()["settings"] == []
     fleet.wait_until_all_is_copied()
     assert hosts.get(1, "/v1/cluster").json()["cluster_id"] != lost
     for then, now in zip(before, fleet.partitions(), strict=True):
