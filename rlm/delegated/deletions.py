@@ -11,9 +11,10 @@ before the broker gets its list.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterable, Callable
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from itertools import chain, takewhile
+from itertools import chain, islice, takewhile
 
 from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import Uuid
@@ -27,6 +28,7 @@ from rlm.delegated.older_history import OlderHistory, is_kept
 from rlm.delegated.plugin import Plugin
 from rlm.delegated.segment_lists import ROWS_PER_BREATH
 from rlm.leadership.leadership import TopicConfig
+from rlm.leadership.unseen_disk import EpochAt
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import UNLIMITED, Claim, Mode, PartitionState
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
@@ -39,6 +41,10 @@ MARKED_AT_ONCE = 32
 MARKED_BY_CALL = 512
 """The most segments that a call marks: a list that it reads to its end, and what it marks, take
 their time from the whole node.
+"""
+EARLIER_LOOKED_AT = 4096
+"""The most segments of epochs before the log's first that a call looks at: what stays is looked at
+by each.
 """
 BY_BROKER = "its broker's remote log manager deletes it"
 PASSED = "the log start of its broker passed it"
@@ -135,21 +141,14 @@ class BrokerDeletions:
             if await self.is_topic_deleted(tip):
                 return  # all goes: its broker tells nothing of it any more, and lists once
             raise
-        listed = self.metadata.list_remote_log_segments(tip, start.leader_epoch)
-        passed = (
-            row
-            for row in takewhile(lambda row: row.start_offset < start.offset, listed)
-            if row.state is SegmentState.COPY_SEGMENT_FINISHED
-            and row.end_offset < start.offset
-            and row.leader_epochs[-1][0] == start.leader_epoch
-        )
-        first = next(passed, None)
-        if first is None:
-            return
+        async with aclosing(self._passed(tip, start)) as passed:
+            if await anext(passed, None) is None:
+                return
         config = await _config(broker, tip.topic)
         if config is not None and not config.remote_storage_enable:
             return  # all goes: it lists once, and its log start may have passed very many
-        going, some_stay = await self._without_kept(chain([first], passed), token)
+        async with aclosing(self._passed(tip, start)) as passed:
+            going, some_stay = await self._without_kept(passed, token)
         if not some_stay and not _is_counted(config):
             return  # its broker deletes them by itself
         # Else its run ends at the first that stays, and never comes to those behind it.
@@ -164,17 +163,38 @@ class BrokerDeletions:
                 "may be left: the next list sees to those"
             )
 
+    async def _passed(
+        self, tip: TopicIdPartition, start: EpochAt
+    ) -> AsyncGenerator[RemoteLogSegmentMetadata]:
+        """The finished segments that a log start passed. Those of epochs before the log's first are
+        not within it; brokers from 4.3 on count them all the same, once all that they were listed
+        counted (RLMExpirationTask, isAllSegmentsValid).
+        """
+        epoch = start.leader_epoch
+        oldest = islice(self.metadata.list_remote_log_segments(tip), EARLIER_LOOKED_AT)
+        earlier = takewhile(lambda row: row.leader_epochs[0][0] < epoch, oldest)
+        of_epoch = self.metadata.list_remote_log_segments(tip, epoch)
+        below = takewhile(lambda row: row.start_offset < start.offset, of_epoch)
+        rows = chain(
+            (row for row in earlier if row.leader_epochs[-1][0] < epoch),
+            (row for row in below if row.leader_epochs[-1][0] == epoch),
+        )
+        for number, row in enumerate(rows, 1):
+            if number % ROWS_PER_BREATH == 0:
+                await self.around.ambient.sleep(0)
+            is_finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
+            if is_finished and row.end_offset < start.offset:
+                yield row
+
     async def _without_kept(
-        self, passed: Iterable[RemoteLogSegmentMetadata], token: int
+        self, passed: AsyncIterable[RemoteLogSegmentMetadata], token: int
     ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
         """The first segments, as many as a call marks, without those that stay, since the log start
         did not pass them while the broker led; and if some stay.
         """
         going: list[RemoteLogSegmentMetadata] = []
         stay: bool | None = None
-        for number, row in enumerate(passed, 1):
-            if number % ROWS_PER_BREATH == 0:
-                await self.around.ambient.sleep(0)
+        async for row in passed:
             state = self.metadata.partition_state(row.segment_id.partition)
             if stay is not False and state is not None and is_kept(row, state):
                 if stay is None:  # of one, and holds for all

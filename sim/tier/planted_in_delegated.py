@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -112,6 +112,10 @@ def _as_it_is(row: RemoteLogSegmentMetadata, _below: int) -> RemoteLogSegmentMet
     return row
 
 
+def _none_of_them(*_: object) -> Iterator[RemoteLogSegmentMetadata]:
+    return iter(())
+
+
 async def _leave_what_was_passed(*_: object) -> None:
     pass
 
@@ -208,6 +212,10 @@ BUGS_OF_DELEGATED_SCRIPTS: dict[str, tuple[str, Patches]] = {
         ((BrokerCalls, "_token", _anybodys_token),),
     ),
     "a run that broke off is counted again": ("delegated_run_broken_off", COUNTED_AGAIN),
+    "what is of epochs before the log's first is counted again": (
+        "delegated_run_broken_off_across_epochs",
+        ((rlm.delegated.deletions, "islice", _none_of_them),),
+    ),
     "what is kept below a log start counts": (
         "delegated_kept_history_by_size",
         ((rlm.delegated.segment_lists, "_counted", _as_it_is),),

@@ -59,7 +59,8 @@ def short(error: Exception) -> str:
 @dataclass(eq=False)
 class Tiered:
     """A partition on a broker, in one leadership. `copied` is the highest copied offset, None: to
-    be asked. `copying`: where copies end whose end it may not have heard.
+    be asked. `all_count`: once all that was listed counted by size. `copying`: where copies end
+    whose end it may not have heard.
     """
 
     partition: Partition
@@ -67,6 +68,7 @@ class Tiered:
     epoch: int
     copied: int | None = None
     knows_log_start: bool = False
+    all_count: bool = False
     copying: set[int] = field(default_factory=set)
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
@@ -270,17 +272,14 @@ class TieringBroker:
         if not rows:
             return
         listed = {each.segment_id.id for each in rows if self._counts(each)}
-        counted, breached = await self._breached_size(tiered, replica)
+        counted, breached = await self._breached_size(tiered, replica, rows)
         # One that is finished behind that list is not known to it.
         of_then = [row for row in counted if row.segment_id.id in listed]
         audit, cache = self._world.delegated.audit, filtered(replica.epochs)
         # Others are the first that expire by size.
         audit.counts_as_kept([each for each in of_then if _begins_log(each, cache)], began)
-        audit.counts_the_disk(
-            tiered.partition,
-            replica,
-            [row for row in of_then if row.end_offset not in tiered.copying],
-        )
+        heard = [row for row in of_then if row.end_offset not in tiered.copying]
+        audit.counts_the_disk(tiered.partition, replica, heard)
         going, log_start = await self._breaching(tiered, replica, breached)
         if replica.log_start < log_start <= replica.high_watermark:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)
@@ -303,9 +302,12 @@ class TieringBroker:
                 await self._delete(row)
 
     async def _breached_size(
-        self, tiered: Tiered, replica: Replica
+        self, tiered: Tiered, replica: Replica, listed: list[RemoteLogSegmentMetadata]
     ) -> tuple[Iterable[RemoteLogSegmentMetadata], int]:
-        """buildRetentionSizeData, in offsets: the segments counted, and what is too much."""
+        """buildRetentionSizeData, in offsets: the segments counted, and what is too much. From 4.3
+        on (seen in 4.3.0 and 4.4.0) it goes by the list of all epochs where that is not too much,
+        and for good once all of it counted.
+        """
         kept = self._world.delegated.retained
         if kept is None:
             return (), 0
@@ -315,15 +317,22 @@ class TieringBroker:
             for base, last in zip(replica.bases, (*replica.bases[1:], end), strict=True)
             if base > replica.highest_copied
         )
+        whole = [row for row in listed if self._counts(row)]
+        too_much = local + sum(map(_size, whole)) - kept
+        if not self._is_old and (too_much <= 0 or tiered.all_count):
+            return whole if too_much > 0 else (), too_much
         counted: dict[Uuid, RemoteLogSegmentMetadata] = {}
+        others = 0
         for epoch, _ in cache:
-            for row in await self.plugin.rows(tiered.partition.tip, epoch):
-                within = within_lineage(
-                    row.start_offset, row.end_offset, row.leader_epochs, cache, end
-                )
-                if within and self._counts(row):
+            for row in filter(self._counts, await self.plugin.rows(tiered.partition.tip, epoch)):
+                span = row.start_offset, row.end_offset, row.leader_epochs
+                if within_lineage(*span, cache, end):
                     counted[row.segment_id.id] = row
-        return counted.values(), local + sum(map(_size, counted.values())) - kept
+                else:
+                    others += 1
+        size = sum(map(_size, counted.values()))
+        tiered.all_count = not others and size == sum(map(_size, whole))
+        return counted.values(), local + size - kept
 
     def _counts(self, row: RemoteLogSegmentMetadata) -> bool:
         return row.state is FINISHED or (

@@ -47,6 +47,7 @@ def test_every_named_interleaving_has_a_script() -> None:
         "delegated_paused_between",
         "delegated_replica_moves_away",
         "delegated_run_broken_off",
+        "delegated_run_broken_off_across_epochs",
         "delegated_topic_deleted",
         "delegated_topic_deleted_before_a_look",
         "delegated_topic_deleted_without_its_node",

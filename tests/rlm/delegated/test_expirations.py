@@ -39,6 +39,7 @@ from tests.rlm.delegated.test_calls import CUSTOM, beside
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.one_node import Node, new_world
+from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -175,6 +176,30 @@ def test_a_run_that_broke_off_is_not_counted_again(tmp_path: Path, orders: Kafka
     run_virtually(main)
 
 
+def test_what_is_of_epochs_before_the_logs_first_is_not_counted_again(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Brokers from 4.3 on count the list of all epochs, once all of it counted."""
+
+    async def main() -> None:
+        broker, tip = broker_of(orders), orders.partition
+        async with beside(tmp_path, orders, broker) as (_, plugin):
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            spans = [(0, 4, ((0, 0),)), (0, 6, ((0, 0), (1, 5))), (3, 4, ((0, 3),))]
+            spans += [(7, 20, ((1, 7),)), (1, 30, ((0, 1),))]
+            for number, (start, end, epochs) in enumerate(spans, 1):
+                row = replace(segment(tip, number, start, end), leader_epochs=epochs)
+                await plugin.add(row)
+                await plugin.update(row, FINISHED, CUSTOM)
+            broker.config, broker.tiered_start = COUNTED, EpochAt(1, 10)
+            told = {row.segment_id.id: row.state for row in (await plugin.page(tip))[1] or ()}
+            expected = [DELETING, DELETING, DELETING, FINISHED, FINISHED]
+            assert [told[uuid(number)] for number in range(1, 6)] == expected
+
+    run_virtually(main)
+
+
 def test_what_holds_a_later_epoch_than_the_log_starts_is_the_brokers_to_judge(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
@@ -215,10 +240,9 @@ def test_what_the_log_start_passed_waits_for_the_brokers_word(
             assert "it hangs" in told.detail
             broker.tiered_start = NotLeading()
             assert "does not lead" in (await refused(plugin.page(tip))).detail
-            # Of a later epoch than the segment's: no list of the broker's epochs has it.
             broker.config, broker.tiered_start = COUNTED, EpochAt(1, 12)
             await plugin.page(tip)
-            assert states(node, tip) == [(0, FINISHED.name)]
+            assert states(node, tip) == [(0, DELETING.name)]
 
     run_virtually(main)
 
