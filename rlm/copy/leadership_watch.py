@@ -12,6 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -29,6 +30,9 @@ PAUSE_TIMES_PASS = 10
 
 LOOKS_AFTER_GAIN = 8
 """Early looks at a newly led partition; then it waits for the regular ones."""
+
+CLOCK_S = 0.001
+"""No pause is shorter: clocks and timers round."""
 
 logger = logging.getLogger(__name__)
 
@@ -58,18 +62,45 @@ class LeadershipWatch:
 
     async def run(self) -> None:
         """Run until cancelled. A failed pass is logged; the regular looks continue. Without a
-        broker nobody else leads, so there is nothing to follow.
+        broker nobody else leads, so there is nothing to follow but what a plug-in announces.
         """
-        while self.broker is not None:
-            started = self.ambient.monotonic()
-            try:
-                await self.run_pass(self.broker)
-            except InvalidRequest as error:  # a disk that is away: the looks tell it as a problem
-                logger.warning("the leadership is followed again later: %s", error)
-            except Exception:
-                logger.exception("following the leadership failed; it is tried again")
-            took_s = self.ambient.monotonic() - started
-            await self.ambient.sleep(max(self.interval_s, PAUSE_TIMES_PASS * took_s))
+        while True:
+            took_s = 0.0
+            if self.broker is not None:
+                took_s = await self._timed(partial(self.run_pass, self.broker))
+            await self._pause(max(self.interval_s, PAUSE_TIMES_PASS * took_s))
+
+    async def _pause(self, pause_s: float) -> None:
+        """Wait for the next pass. What is announced meanwhile is looked at, since nothing of it is
+        read before.
+        """
+        until_s, pause_s = self.ambient.monotonic() + pause_s, self._until_news(pause_s, 0.0)
+        while pause_s > 0:
+            await self.ambient.sleep(pause_s)
+            looked_s = 0.0
+            if self.announced.take_news():
+                looked_s = await self._timed(self.look)
+            pause_s = self._until_news(until_s - self.ambient.monotonic(), looked_s)
+
+    def _until_news(self, left_s: float, looked_s: float) -> float:
+        """The time until news are looked for, which is the whole pause where there is no plug-in; 0
+        at its end. Behind a look of `looked_s` it is at least as long.
+        """
+        if left_s < CLOCK_S:
+            return 0.0
+        has_plugin = len(self.announced.leaders) > 0
+        return min(left_s, max(self.interval_s, looked_s)) if has_plugin else left_s
+
+    async def _timed(self, work: Callable[[], Awaitable[None]]) -> float:
+        """Return how long it took, in seconds, also if it failed."""
+        started = self.ambient.monotonic()
+        try:
+            await work()
+        except InvalidRequest as error:  # a disk that is away: the looks tell it as a problem
+            logger.warning("the leadership is followed again later: %s", error)
+        except Exception:
+            logger.exception("following the leadership failed; it is tried again")
+        return self.ambient.monotonic() - started
 
     async def run_pass(self, broker: BrokerPort) -> None:
         """Ask for every partition on this node's disks, and act on changes."""

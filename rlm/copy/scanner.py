@@ -91,7 +91,8 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Look:
     """The result of a look. `left_out_topics`: by name, with the sentence why. `untold`: announced
-    partitions on a disk that is not seen from here, of which the broker told nothing now.
+    partitions whose leader epochs are not known: on a disk that is not seen from here, of which the
+    broker told nothing now, or without the epoch at which it leads.
     """
 
     found: tuple[Found, ...]
@@ -164,7 +165,7 @@ class Scanner:
             ),
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
-            self._untold(told),
+            self._untold(told) | _behind(delegated, words),
         )
 
     def _untold(self, told: Sequence[Found]) -> frozenset[TopicIdPartition]:
@@ -348,6 +349,19 @@ class Scanner:
                 "is down, unless the topic was just made again"
             )  # fmt: skip
         return wrong
+
+
+def _behind(
+    partitions: Sequence[LocalPartition], words: Mapping[TopicIdPartition, BrokerWord]
+) -> frozenset[TopicIdPartition]:
+    """Partitions whose leader epochs are those of before: the disk shows the present one later."""
+    leads = {tip: word.leader_epoch for tip, word in words.items() if isinstance(word, Leads)}
+    return frozenset(
+        each.partition
+        for each in partitions
+        if each.partition in leads
+        and (not each.leader_epochs or each.leader_epochs[-1].epoch < leads[each.partition])
+    )
 
 
 def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartition, NoAnswer]:

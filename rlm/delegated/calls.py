@@ -22,7 +22,9 @@ from kafka_formats.errors import (
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.cluster_settings.move_hold import MoveHold
 from rlm.control.surroundings import Surroundings
+from rlm.control.why_not import WhyNot
 from rlm.copy.partition_driver import PartitionDriver
+from rlm.copy.partition_work import PartitionWork
 from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
 from rlm.delegated.copied_offsets import CopiedOffsets
@@ -298,7 +300,7 @@ class BrokerCalls:
             return None
         work, why = self.table.work(tip), self.plugin.why_unlooked(tip)
         if why is not None and not self.table.sees_no_disk:
-            return why
+            return self._why_no_epoch(work) or why
         if work is None or work.mode is not Mode.DELEGATED:
             return (
                 "the broker has not told this node its leader epochs and log start yet"
@@ -312,6 +314,13 @@ class BrokerCalls:
             return kept_away.text
         if not isinstance(self.driver.decision(work), Lead):
             return self._stand_by(tip)
+        return None
+
+    def _why_no_epoch(self, work: PartitionWork | None) -> str | None:
+        """The reason why a look counted for nothing, if it did not find the leader epoch of now."""
+        decision = None if work is None else self.driver.decision(work)
+        if isinstance(decision, StandBy) and decision.why is WhyNot.EPOCH_NOT_ON_DISK:
+            return decision.text
         return None
 
     def _stand_by(self, tip: TopicIdPartition) -> str:

@@ -26,6 +26,8 @@ TOLD_FOR_S = 60.0
 refusal it went, or was put right.
 """
 SILENT_S = 60.0
+LOOKS_AT_UNTOLD = 8
+"""Early looks at what is announced and not told yet; then it waits for the regular ones."""
 COUNT_WHAT_IS_DELETED = ("3.", "7.")
 """Versions of brokers that begin so: Confluent's 7.x are Kafka 3.x."""
 
@@ -56,6 +58,7 @@ class Plugin:
     _refused: tuple[float, SessionRefused | None] = (0.0, None)
     _has_news: bool = False
     _announcements: int = 0
+    _early_looks: int = 0
     _not_looked_at: dict[TopicIdPartition, int] = field(default_factory=dict)
 
     @property
@@ -84,6 +87,7 @@ class Plugin:
             self.on_changed(heard.changed)
             self._has_news = True
             self._announcements += 1
+            self._early_looks = LOOKS_AT_UNTOLD
             self._not_looked_at |= dict.fromkeys(heard.changed, self._announcements)
             if len(self._not_looked_at) > PARTITIONS_MAX:  # looks hang: forget what it has no more
                 self._not_looked_at = {
@@ -177,12 +181,15 @@ class Plugin:
         """Call the result once the rows are as the look found them."""
         begun = self._announcements
 
-        def ended(untold: Collection[TopicIdPartition]) -> None:
+        def ended(untold: frozenset[TopicIdPartition]) -> None:
             self._not_looked_at = {
                 tip: number
                 for tip, number in self._not_looked_at.items()
                 if number > begun or tip in untold
             }
+            if self._early_looks > 0 and not untold.isdisjoint(self._not_looked_at):
+                self._early_looks -= 1
+                self._has_news = True
 
         return ended
 

@@ -8,8 +8,8 @@ from typing import Protocol
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.segment import RemoteLogSegmentMetadata
 
-LookEnded = Callable[[Collection[TopicIdPartition]], None]
-"""Ends a look; it does not count for the given partitions, of which the broker told nothing."""
+LookEnded = Callable[[frozenset[TopicIdPartition]], None]
+"""Ends a look; it does not count for the given partitions, of which it did not find out enough."""
 
 
 class Announced(Protocol):
@@ -61,5 +61,5 @@ class NoPlugin:
         return False
 
 
-def _nothing(_untold: Collection[TopicIdPartition]) -> None:
+def _nothing(_untold: frozenset[TopicIdPartition]) -> None:
     """Nobody waits for a look."""
