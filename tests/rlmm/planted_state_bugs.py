@@ -20,11 +20,12 @@ from rlmm.apply import segments as apply_segments
 from rlmm.apply.outcome import Draft, without_token
 from rlmm.lineage import MergedLineage, merge
 from rlmm.partition_state import Claim
+from rlmm.records.control_records import PartitionClaim
 from rlmm.rows import coverage, keys, queries
 from rlmm.rows.coverage import EpochRange
 from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import read_partition_row
-from rlmm.rows.rows import OverlayRows, RowReader
+from rlmm.rows.rows import OverlayRows, RowReader, prefix_end
 from rlmm.segment import (
     OFFSET_MAX,
     SEGMENT_TRANSITIONS,
@@ -214,11 +215,44 @@ def the_next_mark_will_do(patch: pytest.MonkeyPatch) -> None:
     patch.setitem(rlmm_apply._RULES, RemotePartitionDeleteMetadata, careless)
 
 
+def a_reset_allows_later_cuts(patch: pytest.MonkeyPatch) -> None:
+    accept = apply_claims._accept
+
+    def keep_its_cut(
+        draft: Draft, claim: PartitionClaim, row: PartitionRow, *rest: Any, **named: Any
+    ) -> None:
+        accept(draft, claim, row, *rest, **named)
+        after = read_partition_row(draft.rows, claim.partition)
+        assert after is not None
+        draft.put_partition(claim.partition, after._replace(reset_cut_at=row.reset_cut_at))
+
+    patch.setattr(apply_claims, "_accept", keep_its_cut)
+
+
+def highest_copied_outlives_its_partition(patch: pytest.MonkeyPatch) -> None:
+    finish = apply_partition_delete._finish
+
+    def put_back(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Any:
+        prefix = keys.highest_copied_prefix(partition)
+        kept = list(draft.rows.scan(prefix, prefix_end(prefix)))
+        outcome = finish(draft, partition, row)
+        for key, value in kept:
+            draft.rows.put(key, value)
+        return outcome
+
+    patch.setattr(apply_partition_delete, "_finish", put_back)
+
+
 PLANTED: dict[str, tuple[Plant, str]] = {
     "no token is needed": (no_token_needed, "fenced_has_no_effect"),
     "an older epoch may claim": (without(apply_claims, "_fenced"), "fenced_has_no_effect"),
     "a voided claim stands": (a_voided_claim_stands, "fenced_has_no_effect"),
     "a large cut needs nobody": (without(apply_claims, "_suspect"), "suspect"),
+    "a reset allows later cuts, too": (a_reset_allows_later_cuts, "suspect"),
+    "highest copied outlives its partition": (
+        highest_copied_outlives_its_partition,
+        "a partition that went leaves rows",
+    ),
     "a cut goes unnoticed": (cuts_go_unnoticed, "offsets_never_retreat|no_hole|suspect"),
     "the broker owns the lineage": (the_broker_owns_the_lineage, "no_hole|suspect|lineage"),
     "holes of a cut are not recorded": (without(apply_claims, "record_holes"), "no_hole"),

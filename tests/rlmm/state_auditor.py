@@ -176,7 +176,7 @@ class StateAuditor:
             and claim.leader_epoch <= row.claim.leader_epoch
         ):
             limit = 0
-        confirmed = gone and 0 <= row.reset_cut_at <= gone[0]
+        confirmed = gone and row.reset_stands and 0 <= row.reset_cut_at <= gone[0]
         assert confirmed or len(gone) <= limit, "suspect"
 
     # ---- the state after an accepted record
@@ -224,6 +224,9 @@ class StateAuditor:
         assert left == {each.segment_id.id for each in segments if each.state is not COPY_FINISHED}
         if self.state is None:
             assert segments == [], "delete_order: a partition went before its segments"
+            name = keys.partition_bytes(partition)
+            kinds = {key[0] for key, _ in rows.items() if key[1:].startswith(name)}
+            assert kinds <= {keys.RowKind.PARTITION_TOMBSTONE}, "a partition that went leaves rows"
 
     def check_tombstones(self, record: MetadataRecord) -> None:
         """An id that went stays gone, and known, for as long as tombstones are kept."""
