@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
 from rlmm.raft.actions import PersistedState
-from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, VotersRecord
+from rlmm.raft.messages import Batch, LeaderChange, ReplicaKey, VoteRequest, VotersRecord
 
 
 class Check(Protocol):
@@ -46,6 +46,7 @@ class Elections:
         self._check = check
         self._leaders: dict[int, ReplicaKey] = {}
         self._votes: dict[tuple[ReplicaKey, int], ReplicaKey] = {}
+        self._processes: dict[tuple[ReplicaKey, int], int] = {}
 
     def leads(self, key: ReplicaKey, epoch: int) -> None:
         known = self._leaders.setdefault(epoch, key)
@@ -59,8 +60,19 @@ class Elections:
             f"{key} votes for {known} and {candidate} in epoch {epoch}",
         )
 
+    def votes_for_process(self, key: ReplicaKey, request: VoteRequest) -> None:
+        """A vote is given. Two processes with the candidate's key must not share it."""
+        known = self._processes.setdefault((key, request.epoch), request.incarnation)
+        self._check(
+            known == request.incarnation,
+            "one_process_gets_the_vote",
+            f"{key} votes for {request.candidate} in epoch {request.epoch}, started as {known} and "
+            f"as {request.incarnation}",
+        )
+
     def forget_votes(self, key: ReplicaKey) -> None:
         """Forget the votes of a replica whose disk is gone but whose name goes on."""
+        self._processes = {each: of for each, of in self._processes.items() if each[0] != key}
         self._votes = {each: voted for each, voted in self._votes.items() if each[0] != key}
 
     def persists(self, name: str, old: PersistedState, new: PersistedState) -> None:

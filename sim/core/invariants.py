@@ -2,11 +2,11 @@
 
 one_leader_per_epoch, committed_never_lost, hw_is_durable, same_offset_same_state,
 acknowledged_is_durable; and of the protocol: log_matching, leader_completeness, hw_monotone,
-one_vote_per_epoch, vote_is_kept, epoch_monotone, persisted_first, fetch_is_durable,
-commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
+one_vote_per_epoch, one_process_gets_the_vote, vote_is_kept, epoch_monotone, persisted_first,
+fetch_is_durable, commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
 change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, stands_with_its_log,
-voters_of_own_log, voters_as_committed, cut_is_kept, no_fatal, liveness. Those of stable leadership
-are in `leaderships.py`.
+voters_of_own_log, voters_as_committed, cut_is_kept, done_change_is_committed, no_fatal, liveness.
+Those of stable leadership are in `leaderships.py` and `pace.py`.
 """
 
 from __future__ import annotations
@@ -115,6 +115,7 @@ class Auditor:
         if request.pre_vote or not response.vote_granted:
             return
         self._elections.votes(host.disk.key, request.epoch, request.candidate)
+        self._elections.votes_for_process(host.disk.key, request)
         stored = host.disk.quorum
         check(
             stored is not None
@@ -330,15 +331,36 @@ class Auditor:
 
     # ---- what callers were told
 
-    def proposal_committed(self, host: ReplicaHost, payload: object, offset: int) -> None:
+    def proposal_committed(
+        self, host: ReplicaHost, payload: object, offset: int, records: int = 1
+    ) -> None:
         batch = self.committed.get(offset)
+        check(
+            offset + records <= self.committed_end,
+            "acknowledged_is_durable",
+            f"{host.name} acknowledges {records} records at {offset}, and {self.committed_end} is "
+            "committed",
+        )
         check(
             batch is not None and batch.payload == payload,
             "acknowledged_is_durable",
             f"{host.name} acknowledges {payload} at {offset}, there is {batch}",
         )
         assert batch is not None
-        self.acknowledged_end = max(self.acknowledged_end, batch.end_offset)
+        self.acknowledged_end = max(self.acknowledged_end, offset + records)
+
+    def voter_changed(self, host: ReplicaHost, voter: ReplicaKey, *, added: bool) -> None:
+        """A leader said that its change is done: the voters that it knows to be committed have
+        it.
+        """
+        assert host.core is not None
+        committed = host.core.replica.voters.committed(host.high_watermark).keys
+        check(
+            (voter in committed) == added,
+            "done_change_is_committed",
+            f"{host.name} says that {voter} is {'added' if added else 'removed'}, committed are "
+            f"{committed}",
+        )
 
     def read_allowed(self, host: ReplicaHost, offset: int, acknowledged_before: int) -> None:
         check(

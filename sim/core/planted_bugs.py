@@ -18,8 +18,10 @@ from rlmm.raft import (
     follower_fetch,
     high_watermark,
     leader,
+    leader_append,
     leader_fetch,
     progress,
+    proposals,
     quorum_state,
     replica_log,
     snapshot_download,
@@ -28,12 +30,27 @@ from rlmm.raft import (
     voter_changes,
     votes,
 )
-from rlmm.raft.actions import LogCut, PersistedState, TruncateTo, WaitersDone
+from rlmm.raft.actions import (
+    LogCut,
+    PersistedState,
+    ProposalsCommitted,
+    TruncateTo,
+    WaitersDone,
+)
 from rlmm.raft.core import RaftCore
 from rlmm.raft.events import BarrierRequested, CommitLearned, FlushCompleted
-from rlmm.raft.messages import EpochEnd, FetchSnapshotRequest, ReplicaKey, VoteRequest, VoterSet
+from rlmm.raft.messages import (
+    Batch,
+    EpochEnd,
+    FetchSnapshotRequest,
+    ReplicaKey,
+    Voter,
+    VoteRequest,
+    VoterSet,
+)
 from rlmm.raft.replica import InitialState, LogView, Replica
 from rlmm.raft.states import Follower, Leader, Progress, Prospective, State, Unattached
+from rlmm.raft.timers import NEVER_MS
 from rlmm.raft.voters import VoterHistory
 from sim.core.disk import Disk
 from sim.ground.planting import Patches, planting
@@ -59,6 +76,7 @@ _poll = follower_fetch.poll
 _remembered = damaged_tail.remembered
 _can_grant = votes.can_grant
 _committed = voter_changes.committed
+_append = leader_append.append
 _reset = VoterHistory.reset
 _reaches = damaged_tail.reaches
 _forget_if_healed = damaged_tail.forget_if_healed
@@ -214,6 +232,36 @@ def _remembers_this_start_only(r: Replica, initial: InitialState) -> LogCut | No
     return _remembered(r, replace(initial, quorum=forgotten))
 
 
+def _done_before_its_record(r: Replica, state: Leader) -> None:
+    change = state.change
+    if change is None or change.offset != state.high_watermark:
+        _committed(r, state)
+    else:
+        with patch.object(change, "offset", state.high_watermark - 1):
+            _committed(r, state)
+
+
+def _fetches_lately(r: Replica, state: Leader, voter: Voter) -> bool:
+    known = state.progress.get(voter.key)
+    return known is not None and r.now - known.last_fetch_ms <= r.settings.caught_up_within_ms
+
+
+def _renew_deadline(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
+    """Take an append for a sign that the disk works."""
+    leader.sync_deadline_ms = NEVER_MS
+    _append(r, leader, batches)
+
+
+def _acknowledge_first_records(r: Replica, leader: Leader) -> None:
+    """Take a proposal for committed with its first record."""
+    done = []
+    while leader.proposals and leader.proposals[0].base_offset < leader.high_watermark:
+        proposal = leader.proposals.popleft()
+        done.append((proposal.handle, proposal.base_offset))
+    if done:
+        r.emit(ProposalsCommitted(tuple(done), leader.epoch))
+
+
 def _stay(r: Replica, state: Leader) -> None:
     """Counts a removed leader among those that may lead."""
     with patch.object(Replica, "is_voter", True):
@@ -256,6 +304,14 @@ BUGS: dict[str, Patches] = {
     "truncation does not undo a voter change": ((VoterHistory, "truncate_to", _voters_stay),),
     "a leader never misses its majority": ((leader, "lost_majority", _no),),
     "a pre-vote disturbs a leader that is heard": ((votes, "can_grant", _any_pre_vote),),
+    "a change is done before its record is committed": (
+        (voter_changes, "committed", _done_before_its_record),
+    ),
+    "a voter is added that lags": ((voter_changes, "caught_up", _fetches_lately),),
+    "each append is a sign that the disk works": ((leader_append, "append", _renew_deadline),),
+    "a proposal is committed with its first record": (
+        (proposals, "acknowledge", _acknowledge_first_records),
+    ),
     "a leader that was removed stays": ((voter_changes, "committed", _stay),),
     "the voters of a replaced log stay": ((VoterHistory, "reset", _keep_latest),),
     "a snapshot has the voters of one change before": (

@@ -26,6 +26,7 @@ from rlmm.raft.messages import (
 from sim.core.disk import Disk, SnapshotContent
 from sim.core.invariants import check
 from sim.core.leaderships import Leadership
+from sim.core.pace import Pace
 from sim.ground.clock import HostClock
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class ReplicaHost:
         self.digest = 0
         self.truncated = False
         self.leadership = Leadership(check, self.disk.key)
+        self.pace = Pace(check, self.disk.key)
 
     # ---- life
 
@@ -144,6 +146,7 @@ class ReplicaHost:
         now_ms = self.clock.at(self.world.schedule.now_ms)
         actions = core.step(event, now_ms)
         self.leadership.stepped(core, event, actions, now_ms)
+        self.pace.stepped(core, event, actions, now_ms)
         self._take(actions)
 
     def _take(self, actions: tuple[act.Action, ...]) -> None:
@@ -395,7 +398,7 @@ class ReplicaHost:
         self.disk.replace_by(content)
         self.applied, self.digest = content.snapshot.end_offset, content.digest
         self.feed(ev.SnapshotInstalled(content.snapshot, content.size_bytes, content.voters))
-        if self.core is not None:
+        if self.core is not None and not self.paused:  # else it hears of it behind the pause
             self.world.auditor.voters_of_log(self)
 
     def _later(self, event: ev.Event, within_ms: int) -> None:

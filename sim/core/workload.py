@@ -11,9 +11,11 @@ from rlmm.raft import events as ev
 from rlmm.raft.messages import (
     AddVoterRequest,
     DescribeQuorumRequest,
+    Error,
     RemoveVoterRequest,
     ReplicaKey,
     Voter,
+    VoterChangeResponse,
 )
 from sim.core.invariants import check
 
@@ -30,6 +32,8 @@ class Workload:
         self._numbers = 0
         self._reads: dict[Hashable, int] = {}
         self._unanswered: set[Hashable] = set()
+        self._records: dict[Hashable, int] = {}
+        self._changes: dict[Hashable, AddVoterRequest | RemoveVoterRequest] = {}
         self.committed = 0
         self.reads = 0
         self.on = True
@@ -79,6 +83,7 @@ class Workload:
             for index, count in enumerate(counts)
         )
         self._unanswered.add(handle)
+        self._records[handle] = sum(counts)
         host.feed(ev.Propose(handle, batches))
 
     def _read(self, host: ReplicaHost) -> None:
@@ -111,6 +116,7 @@ class Workload:
             return
         request = self._voter_change(core.voters.keys)
         if request is not None:
+            self._changes[handle] = request
             host.feed(ev.RequestReceived(handle, request))
 
     def _voter_change(
@@ -142,9 +148,14 @@ class Workload:
                 for handle, offset in action.proposals:
                     self._answered(handle)
                     self.committed += 1
-                    auditor.proposal_committed(host, handle, offset)
+                    records = self._records.pop(handle, 1)
+                    auditor.proposal_committed(host, handle, offset, records)
                     if self._world.random.randrange(2):
-                        self._tell(host, ev.CommitLearned(action.epoch, offset + 1))
+                        self._tell(host, ev.CommitLearned(action.epoch, offset + records))
+            case act.SendResponse():
+                change = self._changes.pop(action.correlation, None)
+                if change is not None and isinstance(action.response, VoterChangeResponse):
+                    self._changed(host, change, action.response)
             case act.ProposalFailed():
                 self._answered(action.handle)
                 if not action.appended:
@@ -160,6 +171,19 @@ class Workload:
                     del self._reads[handle]
             case _:
                 pass
+
+    def _changed(
+        self,
+        host: ReplicaHost,
+        change: AddVoterRequest | RemoveVoterRequest,
+        response: VoterChangeResponse,
+    ) -> None:
+        if response.error is not Error.NONE:
+            return
+        if isinstance(change, RemoveVoterRequest):
+            self._world.auditor.voter_changed(host, change.voter, added=False)
+        elif change.ack_when_committed:
+            self._world.auditor.voter_changed(host, change.voter.key, added=True)
 
     def _tell(self, leader: ReplicaHost, learned: ev.CommitLearned) -> None:
         """Tell some host of a commit, as whoever forwarded a proposal hears of it."""

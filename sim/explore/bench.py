@@ -152,6 +152,8 @@ class Bench:
                 host.feed(ev.Tick())
             case "crash" | "damage":
                 self.crash(host)
+            case "forget":
+                self._format_again(host)
             case "write":
                 self.heard = True
                 self.clients.propose(host)
@@ -237,6 +239,18 @@ class Bench:
         self.low = 1 if self.step.kept else 0
         host.crash(damage=self.step.kind == "damage")
         self.low = 0
+        host.start()
+
+    def _format_again(self, host: ReplicaHost) -> None:
+        """The host loses its disk and is formatted by the line of its first time."""
+        self.crashed = True
+        self.names.clear()
+        host.crash()
+        old = host.disk
+        host.disk = Disk(
+            old.key, old.format_voters, lost_synced=True, taken=[*old.taken, *old.synced]
+        )
+        self.auditor.forgets_its_votes(host)
         host.start()
 
 

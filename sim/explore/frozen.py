@@ -26,8 +26,8 @@ LEFT_OUT: Mapping[str, frozenset[str]] = {
     "VoterHistory": frozenset({"keys", "latest", "latest_offset"}),
     "Leadership": frozenset({"_check", "_state"}),
     "ReplicaHost": frozenset(
-        {"backlog", "clock", "flush_ms", "name", "paused", "persist_ms", "queue", "wake_at_ms",
-         "world"}
+        {"backlog", "clock", "flush_ms", "name", "pace", "paused", "persist_ms", "queue",
+         "wake_at_ms", "world"}
     ),
     "Elections": frozenset({"_check"}),
     "Auditor": frozenset({"_world", "_voter_sets", "digests"}),

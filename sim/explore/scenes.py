@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rlmm.raft.actions import PersistedState
@@ -206,6 +207,57 @@ def lost_behind_removal(space: Space, state: State) -> State:
     return settled(space, does(space, state, 0, "late"), silent=(2,))
 
 
+def passed(space: Space, state: State, source: int, target: int) -> State:
+    """The state once all that is under way from a host to another has arrived."""
+    for number in state.messages:
+        message = space.message_of[number]
+        if (message.source, message.target) == (source, target):
+            state = space.after(state, Move(target, b.Step("deliver", number), number))
+    return state
+
+
+def forgotten_vote(space: Space, state: State) -> State:
+    """Hosts 0 and 1 stand in the same epoch. Host 2 has voted for host 1, which has not heard of
+    it; then host 2 lost its disk and was formatted again, and host 0 has heard of that.
+    """
+    state = blank(space, state)
+    for at in (0, 1):
+        state = does(space, state, at, "late")
+    for at in (0, 1):
+        state = passed(space, passed(space, state, at, 2), 2, at)
+    state = does(space, passed(space, state, 1, 2), 2, "forget")
+    return passed(space, passed(space, state, 0, 2), 2, 0)
+
+
+def forgotten_leader(space: Space, state: State) -> State:
+    """Host 0 remembers nothing and needs every answer: host 1 voted for it, and host 2 was not
+    asked yet. Then hosts 1 and 2 committed something under host 1, and host 2 was formatted again.
+    """
+    state = does(space, blank(space, state), 0, "forget")
+    state = does(space, state, 0, "late")
+    for at in (1, 2, 1):
+        state = passed(space, passed(space, state, 0, at), at, 0)
+    late = tuple(each for each in state.messages if space.message_of[each].target == 2)
+    state = settled(space, elected(space, state, 1, silent=(0,)), silent=(0,))
+    for at in (1, 2, 1):
+        state = settled(space, does(space, state, at, "tick"), silent=(0,))
+    return does(space, state, 2, "forget")._replace(messages=late)
+
+
+def copied(space: Space, state: State) -> State:
+    """Host 1 asks host 2 for its vote, and so does an older process with the key of host 1."""
+    state = does(space, blank(space, state), 1, "late")
+    state = passed(space, passed(space, state, 1, 2), 2, 1)
+    (asks,) = (
+        message
+        for message in map(space.message_of.__getitem__, state.messages)
+        if message.target == 2
+    )
+    older = replace(asks.payload, incarnation=asks.payload.incarnation - 1)
+    copy = space.number_message(asks._replace(token=None, payload=older))
+    return state._replace(messages=tuple(sorted((*state.messages, copy))))
+
+
 SCENES: Mapping[str, Scene] = {
     "two voters": Scene(
         {"tick": 2, "late": 2, "crash": 1, "fail": 1, "twice": 1},
@@ -233,5 +285,8 @@ SCENES: Mapping[str, Scene] = {
     "lost": Scene({"tick": 1, "late": 1, "crash": 1}, lost),
     "lost and told": Scene({"tick": 1, "late": 1}, lost_and_told),
     "lost behind removal": Scene({"tick": 1, "late": 1}, lost_behind_removal),
+    "forgotten vote": Scene({}, forgotten_vote),
+    "forgotten leader": Scene({}, forgotten_leader),
+    "copied": Scene({"crash": 1}, copied),
     "leader removed": Scene({"change": 1}, led, alike=(1, 2), changes=(("remove", 0),)),
 }  # fmt: skip

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_formats import offset_checkpoint
+from kafka_formats import leader_epoch_checkpoint, offset_checkpoint
 from kafka_formats.errors import CorruptData
+from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.log_names import parse_segment_file_name, segment_file_name
 from kafka_formats.record_batch import HEADER_BYTES, LOG_OVERHEAD, parse_header
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_state_file import QUORUM_STATE, QuorumState
 from rlmm.log.recovery import (
+    LEADER_EPOCH_CHECKPOINT,
     LOG_SUFFIX,
     PARTITION_DIRECTORY,
     RECOVERY_POINT_CHECKPOINT,
@@ -40,6 +42,12 @@ def stored_quorum_state(medium: Medium) -> QuorumState | None:
     """The stored quorum state; None before there is one."""
     file = _files(medium).get(QUORUM_STATE)
     return None if file is None else quorum_state.parse(bytes(file.durable), source="medium")
+
+
+def stored_epochs(medium: Medium) -> Epochs:
+    """The stored leader epoch checkpoint; none before there is one."""
+    file = _files(medium).get(LEADER_EPOCH_CHECKPOINT)
+    return () if file is None else leader_epoch_checkpoint.parse(bytes(file.durable), source="")
 
 
 def holds(medium: Medium, base_offset: int, data: bytes) -> bool:

@@ -21,6 +21,9 @@ from rlmm.raft.messages import (
     VoteResponse,
     VotersRecord,
 )
+from rlmm.rows import queries
+from rlmm.rows.cluster_settings import all_settings
+from rlmm.rows.nodes import all_nodes
 from rlmm.view.view import View
 from sim.core.elections import Elections
 from sim.core.invariants import InvariantError
@@ -197,6 +200,7 @@ class Auditor:
         if request.pre_vote or not response.vote_granted:
             return
         self._elections.votes(machine.key, request.epoch, request.candidate)
+        self._elections.votes_for_process(machine.key, request)
         self._has_stored(machine, request, f"grants {request.candidate} its vote")
 
     def asking(self, machine: Machine, request: PeerRequest) -> None:
@@ -389,6 +393,21 @@ class Auditor:
             self.reference.digests[offset] == view.digest(),
             "same_offset_same_state",
             f"{machine.name} at {offset}",
+        )
+
+    def tells_its_rows(self, machine: Machine, process: Process, view: View) -> None:
+        """Check what a manager remembers of its rows, to tell it again."""
+        manager = process.manager
+        assert manager is not None
+        self.check(
+            manager.registered_nodes() == all_nodes(view)
+            and manager.cluster_settings() == all_settings(view)
+            and all(
+                manager.partition_state(each) == queries.partition_state(view, each)
+                for each in queries.partitions(view)
+            ),
+            "told_as_stored",
+            f"{machine.name} tells other states of nodes, settings or partitions than it has",
         )
 
     def snapshot_begun(self, machine: Machine, end: int) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -102,6 +103,7 @@ class MachineDisk(ForgetfulDisk):
 
     def remove(self, path: Path) -> None:
         self._machine.world.auditor.stored.log_shrinks(self._machine, path)
+        self._machine.world.auditor.stored.removes(self._machine, path)
         super().remove(path)
         self.bad.discard(path)
 
@@ -321,8 +323,14 @@ class Machine:
         process.copy.read(log)
         self.disk.bad = bad
         self.world.auditor.started(self, process)
+        directory: Any = log._directory
+        directory.truncate_to = partial(self._truncate, directory.truncate_to)
         for kind, perform in list(log.driver._perform.items()):
             log.driver._perform[kind] = partial(self._perform, process, perform)
+
+    def _truncate(self, truncate_to: Callable[[int], None], end_offset: int) -> None:
+        truncate_to(end_offset)
+        self.world.auditor.stored.truncated(self, end_offset)
 
     def _perform(self, process: Process, perform: Any, action: Any) -> None:
         if process.life.alive:

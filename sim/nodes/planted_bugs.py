@@ -43,6 +43,7 @@ from rlmm.quorum.proposal_queue import Group
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
+from rlmm.raft.messages import SnapshotId as CoreSnapshotId
 from rlmm.records.control_records import NodeSilence
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.view.view import View
@@ -63,6 +64,7 @@ _roll = LogDirectory._roll
 _truncate_to = LogDirectory.truncate_to
 _store_point = LogDirectory.store_recovery_point
 _install = LogDirectory.install_snapshot
+_snapshot_finished = QuorumLog.snapshot_finished
 _stored = stored
 _is_silent = LivenessJudge._is_silent
 
@@ -189,6 +191,18 @@ def _store_written_end(directory: LogDirectory) -> int:
         return _store_point(directory)
 
 
+def _truncate_without_epochs(directory: LogDirectory, end_offset: int) -> None:
+    with patch.object(LogDirectory, "_store_epochs", _nothing):
+        _truncate_to(directory, end_offset)
+
+
+async def _finish_alone(log: QuorumLog, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
+    """Name a snapshot without a look at the recovery point."""
+    directory = log._directory
+    with patch.object(directory, "store_recovery_point", lambda: directory.synced_end):
+        await _snapshot_finished(log, writer, snapshot)
+
+
 def _install_alone(directory: LogDirectory, snapshot: SnapshotId, part: Path) -> None:
     with patch.object(rlmm.log.log_directory, "store_recovery_point", _nothing):
         _install(directory, snapshot, part)
@@ -245,6 +259,12 @@ BUGS: dict[str, Patches] = {
     ),
     "an installed snapshot leaves the recovery point above it": (
         (LogDirectory, "install_snapshot", _install_alone),
+    ),
+    "a truncation leaves the epochs of what is gone": (
+        (LogDirectory, "truncate_to", _truncate_without_epochs),
+    ),
+    "a snapshot taken here is named above the recovery point": (
+        (QuorumLog, "snapshot_finished", _finish_alone),
     ),
     "a cut is made before it is remembered": ((rlmm.log.recovery, "_remember_cut", _nothing),),
     "a cut is not stored with the quorum state": (

@@ -5,6 +5,11 @@ A cut that recovery makes is in the quorum state before anything is removed, and
 (log_is_durable_before_its_snapshot). Voters are those of the committed history
 (voters_as_committed), and damage above the recovery point takes none back that counted
 (voters_below_recovery_point).
+
+A snapshot taken here ends at or below the recovery point once it has its name, an installed one
+above it (recovery_point_tells_installed). A download holds the bytes that were sent
+(download_is_whole), and what is offered is there once all is quiet (offers_its_snapshots). A
+truncation takes the epochs of what is gone along (epochs_of_own_log).
 """
 
 from __future__ import annotations
@@ -20,7 +25,13 @@ from rlmm.quorum.initial_state import persisted
 from rlmm.raft.messages import ReplicaKey
 from sim.ground.forgetful_disk import ForgetfulDisk
 from sim.ground.medium import File
-from sim.nodes.durable import LOG, recovery_point, snapshot_end, stored_quorum_state
+from sim.nodes.durable import (
+    LOG,
+    recovery_point,
+    snapshot_end,
+    stored_epochs,
+    stored_quorum_state,
+)
 
 if TYPE_CHECKING:
     from sim.nodes.machine import Machine, Process
@@ -79,10 +90,52 @@ class StoredAudit:
                 "log_is_durable_before_its_snapshot",
                 f"{machine.name} names {new.name}, and {waiting} is not synced",
             )
+        point, installed = recovery_point(machine.disk.medium), old.name.endswith(DOWNLOAD_SUFFIX)
+        self._world.auditor.check(
+            snapshot.end_offset == 0 or machine.lost or (point < snapshot.end_offset) == installed,
+            "recovery_point_tells_installed",
+            f"{machine.name} names {new.name} by {old.name}, and its recovery point is {point}",
+        )
         disk = ForgetfulDisk()
         disk.medium = machine.disk.medium
         voters = voter_set(snapshot_voters(disk, old))
         self._as_committed(machine, snapshot.end_offset, voters.keys)
+
+    def removes(self, machine: Machine, path: Path) -> None:
+        """A file is about to go, perhaps a download that is refused."""
+        process = machine.process
+        if not path.name.endswith(DOWNLOAD_SUFFIX) or process is None or process.log is None:
+            return
+        download = process.log.driver.core.replica.download
+        if process.installing is None or download is None:
+            return
+        size = machine.disk.size(path)
+        self._world.auditor.check(
+            size == download.size_bytes,
+            "download_is_whole",
+            f"{machine.name} refuses {path.name}, {size} bytes where {download.size_bytes} came",
+        )
+
+    def truncated(self, machine: Machine, end: int) -> None:
+        """The log was cut at its end, durably, and with it the epochs of what is gone."""
+        entries = stored_epochs(machine.disk.medium)
+        self._world.auditor.check(
+            not entries or entries[-1].start_offset < end,
+            "epochs_of_own_log",
+            f"{machine.name} has truncated its log to {end}, and its checkpoint is {entries}",
+        )
+
+    def has_its_snapshots(self, machine: Machine) -> None:
+        """The core offers the snapshots that there are, once nothing is being removed."""
+        log = None if machine.process is None else machine.process.log
+        assert log is not None
+        known = {tuple(each) for each in log.driver.core.replica.log.snapshots}
+        there = {tuple(each) for each in log._directory.snapshots() if each.end_offset > 0}
+        self._world.auditor.check(
+            known <= there,
+            "offers_its_snapshots",
+            f"{machine.name} offers {sorted(known)}, and has {sorted(there)}",
+        )
 
     def committed(self, offset: int, voters: tuple[ReplicaKey, ...] | None) -> None:
         """A batch at `offset` is committed, with a voter set or without."""

@@ -306,6 +306,9 @@ class World:
                 "same_offset_same_state",
                 f"{machine.name} has other rows at {end - 1}",
             )
+            self.auditor.stored.has_its_snapshots(machine)
+            assert machine.up is not None
+            self.auditor.tells_its_rows(machine, machine.up, view)
             if not machine.lost:
                 self._equal_snapshots(machine)
         return True

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rlmm.raft import election, quorum_state
-from rlmm.raft.messages import ReplicaKey
+from rlmm.raft import damaged_tail, election, identity, leader_append, quorum_state
+from rlmm.raft.messages import Batch, ReplicaKey, VoteRequest
 from rlmm.raft.replica import Replica
-from rlmm.raft.states import Ballot
+from rlmm.raft.states import Ballot, Candidate, Leader, Prospective
 from sim.core.planted_bugs import BUGS
 from sim.explore.scenes import SCENES, blank
 from sim.explore.space import Space
@@ -17,6 +17,11 @@ from sim.ground.planting import Patches, planting
 STATES = 12_000
 STATES_THAT_HOLD = 5_000
 STATES_IN_SOAK = 3_000_000
+
+_told_end = damaged_tail.told_end
+_heard_of_cut = damaged_tail.heard_of_cut
+_refuses_second_process = identity.refuses_second_process
+_append = leader_append.append
 
 
 @pytest.mark.parametrize(
@@ -96,6 +101,33 @@ def _ballots_of_the_latest(r: Replica) -> dict[ReplicaKey, Ballot]:
     return {key: Ballot(due_ms=r.now) for key in r.voters.keys if key != r.key}
 
 
+def _end_told_by_candidates(r: Replica, candidate: ReplicaKey, *, pre_vote: bool) -> int:
+    if r.state.voted == r.key:
+        return r.log.end_offset
+    return _told_end(r, candidate, pre_vote=pre_vote)
+
+
+def _heard_of_cut_alone(r: Replica, voter: ReplicaKey) -> None:
+    """Ask the others again, and keep the answers that they gave before."""
+    ballots = r.state.ballots if isinstance(r.state, Candidate | Prospective) else {}
+    before = {key: (ballot.answer, ballot.granted) for key, ballot in ballots.items()}
+    _heard_of_cut(r, voter)
+    for key, ballot in ballots.items():
+        ballot.answer, ballot.granted = before[key]
+
+
+def _votes_of_earlier_lives_are_free(r: Replica, request: VoteRequest) -> bool:
+    given = r.vote_given is not None and r.vote_given[0] == request.epoch
+    return given and _refuses_second_process(r, request)
+
+
+def _prove_by_the_log_before(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
+    before, groups = r.log.end_offset, len(leader.barriers.groups)
+    _append(r, leader, batches)
+    if len(leader.barriers.groups) > groups:
+        leader.barriers.groups.append((before, leader.barriers.groups.pop()[1]))
+
+
 FOUND = {
     "the leader counts what it has not synced": ("led", "hw_is_durable"),
     "the follower fetches before it has synced": ("led", "fetch_is_durable"),
@@ -124,11 +156,28 @@ FOUND = {
     "records that are not synced heal a cut": ("lost and told", "cut_is_kept"),
     "only the latest voters are asked": ("lost behind removal", "leader_completeness"),
     "a voter stands while a snapshot replaces its log": ("installing", "stands_with_its_log"),
+    "a candidate tells its log's end to another": ("forgotten vote", "one_leader_per_epoch"),
+    "answers from before a loss count": ("forgotten leader", "committed_never_lost"),
+    "a restart gives its vote to any process with the key": (
+        "copied",
+        "one_process_gets_the_vote",
+    ),
+    "a barrier is proven by what lies before its record": ("two leaders", "linearizable_reads"),
 }
 """A scene whose first `STATES` states show the mistake, and the invariant that it breaks."""
 FURTHER_BUGS: dict[str, Patches] = {
     "a voter stands while a snapshot replaces its log": (
         (election, "may_stand", _stands_at_any_time),
+    ),
+    "a candidate tells its log's end to another": (
+        (damaged_tail, "told_end", _end_told_by_candidates),
+    ),
+    "answers from before a loss count": ((damaged_tail, "heard_of_cut", _heard_of_cut_alone),),
+    "a restart gives its vote to any process with the key": (
+        (identity, "refuses_second_process", _votes_of_earlier_lives_are_free),
+    ),
+    "a barrier is proven by what lies before its record": (
+        (leader_append, "append", _prove_by_the_log_before),
     ),
     "only the latest voters are asked": ((quorum_state, "_ballots", _ballots_of_the_latest),),
 }
@@ -139,6 +188,10 @@ NOT_SHOWN = {
     "a cut takes back a voter set that counts": "no disk loses its first voters",
     "the voters of a replaced log stay": "no voters change before a snapshot is installed",
     "a snapshot has the voters of one change before": "no voters change before a snapshot is taken",
+    "a change is done before its record is committed": "nobody is told of a change",
+    "a voter is added that lags": "no voter is added",
+    "each append is a sign that the disk works": "no leader writes for as long as a disk may hang",
+    "a proposal is committed with its first record": "each proposal is one record",
     "a voter formatted again takes itself for new": "no disk is formatted again",
     "a voter formatted again counts at once": "no disk is formatted again",
     "a wiped disk counts as the old replica": "no disk is wiped",
