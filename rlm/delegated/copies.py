@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, Fenced, InvalidRequest, Refused, RetryLater
@@ -56,7 +56,8 @@ class BrokerCopies:
     """The copies of a node's broker.
 
     A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: those that
-    take turns, and until when (monotonic) each counts.
+    take turns, and until when (monotonic) each counts. `_hung`: looks at files that go on behind
+    their time, by the log directory.
     """
 
     metadata: RemoteLogMetadataManager
@@ -69,6 +70,7 @@ class BrokerCopies:
     spool: Spool
     failed: FailedCopies
     _line: dict[Uuid, float] = field(default_factory=dict)
+    _hung: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
 
     def deadline_ms(self, row: RemoteLogSegmentMetadata) -> int:
         """The upload deadline of a row that is added now. It has the whole time of an upload once
@@ -183,7 +185,7 @@ class BrokerCopies:
     ) -> bytes:
         """`until_ms`: the end of its turn, which has begun; None: it has not."""
         tip = row.segment_id.partition
-        no_aborted = await self._look(partial(_is_empty, files.txn_index))
+        no_aborted = await self._look(files, partial(_is_empty, files.txn_index))
         job = self._job(row, files, directory, no_aborted)
         if row.txn_index_empty and not job.txn_index_empty:
             raise Conflict(
@@ -231,22 +233,35 @@ class BrokerCopies:
         """
         _check_names(files)
         try:
-            return await self._look(partial(self._directory, files))
+            return await self._look(files, partial(self._directory, files))
         except (InvalidRequest, Refused) as error:
             self.failed.unseen(row.segment_id.partition, row.start_offset, error)
             raise
 
-    async def _look(self, look: Callable[[], Found]) -> Found:
-        """Look at files in a thread. RetryLater: their disk hangs, and the broker would wait on."""
-        deadline_s = self.around.limits.stall_deadline_s
-        try:
-            async with asyncio.timeout(deadline_s):
-                return await asyncio.to_thread(look)
-        except TimeoutError:
-            raise RetryLater(
-                f"a segment's files could not be looked at within {deadline_s:g} s: check whether "
-                "a disk hangs"
-            ) from None
+    async def _look(self, files: CopyFiles, look: Callable[[], Found]) -> Found:
+        """Look at files in a thread. RetryLater: their disk hangs, and the broker would wait on; or
+        it still does since an earlier look, and each one more would hold a thread of few.
+        """
+        deadline_s, disk = self.around.limits.stall_deadline_s, str(Path(files.log).parent.parent)
+        hung = RetryLater(
+            f"a segment's files below {disk[:300]} could not be looked at within {deadline_s:g} s: "
+            "check whether a disk hangs"
+        )
+        if disk in self._hung:
+            raise hung
+        looking = asyncio.ensure_future(asyncio.to_thread(look))
+        looking.add_done_callback(partial(self._looked, disk))
+        await asyncio.wait({looking}, timeout=deadline_s)
+        if not looking.done():
+            self._hung[disk] = looking
+            raise hung
+        return looking.result()
+
+    def _looked(self, disk: str, looking: asyncio.Future[Any]) -> None:
+        if self._hung.get(disk) is looking:
+            del self._hung[disk]
+        if not looking.cancelled():
+            looking.exception()  # read, so that it is not reported: nobody waits for it
 
     def _directory(self, files: CopyFiles) -> Path:
         """The replica's directory. Blocks. InvalidRequest: the files are not where this node reads

@@ -68,12 +68,16 @@ def test_a_leader_is_not_ready_by_a_look_from_before_its_announcement(
 def test_a_copy_ends_whose_files_are_on_a_disk_that_hangs(
     tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its heartbeats would keep a copy thread of the broker for as long as that hangs."""
-    in_thread = asyncio.to_thread
+    """Its heartbeats would keep a copy thread of the broker for as long as that hangs; and each
+    attempt of the broker would take one more of the node's threads, all of them in the end.
+    """
+    in_thread, answers, looks = asyncio.to_thread, asyncio.Event(), 0
 
     async def hung(work: Any, *given: Any, **named: Any) -> Any:
+        nonlocal looks
         if "_directory" in repr(work):
-            await asyncio.Event().wait()
+            looks += 1
+            await answers.wait()
         return await in_thread(work, *given, **named)
 
     async def main() -> None:
@@ -82,9 +86,13 @@ def test_a_copy_ends_whose_files_are_on_a_disk_that_hangs(
             await plugin.add(row)
             monkeypatch.setattr(asyncio, "to_thread", hung)
             async with asyncio.timeout(200):
-                told = await refused(plugin.copy(files_of(orders, row)))
-            assert told.kind == "retry_later"
-            assert "check whether a disk hangs" in told.detail
+                for _ in range(3):
+                    told = await refused(plugin.copy(files_of(orders, row)))
+                    assert told.kind == "retry_later"
+                    assert "check whether a disk hangs" in told.detail
+            assert looks == 1
+            answers.set()
+            await asyncio.sleep(1)
             monkeypatch.undo()
             assert await plugin.copy(files_of(orders, row))
 
