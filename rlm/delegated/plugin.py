@@ -13,7 +13,7 @@ from rlm.control.surroundings import Surroundings
 from rlm.delegated import at_work, sessions
 from rlm.delegated.foreign_objects import BY_BROKER, is_the_brokers
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
-from rlm.delegated.wire import Announcement
+from rlm.delegated.wire import WHOLE_SET, Announcement
 from rlm.leadership.announced import LookEnded
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
@@ -41,6 +41,11 @@ def never_moved() -> bool:
     return False
 
 
+def holds_no_claim(_tip: TopicIdPartition) -> bool:
+    """The last claim of the partition is not this process's, as far as is known."""
+    return False
+
+
 @dataclass(slots=True)
 class Plugin:
     """The plug-in of a node's broker, also if it has none. `on_changed` is told which partitions
@@ -53,6 +58,7 @@ class Plugin:
     on_address: Callable[[str], None] = ignore_address
     moved: Callable[[], bool] = never_moved
     serves_storage: bool = False
+    holds_claim: Callable[[TopicIdPartition], bool] = holds_no_claim
     _sessions: Sessions = field(default_factory=Sessions)
     _adds: dict[Uuid, Uuid] = field(default_factory=dict)
     _refused: tuple[float, SessionRefused | None] = (0.0, None)
@@ -60,6 +66,7 @@ class Plugin:
     _announcements: int = 0
     _early_looks: int = 0
     _not_looked_at: dict[TopicIdPartition, int] = field(default_factory=dict)
+    _led_on: frozenset[TopicIdPartition] = frozenset()
 
     @property
     def session(self) -> Session | None:
@@ -88,11 +95,24 @@ class Plugin:
             self._has_news = True
             self._announcements += 1
             self._early_looks = LOOKS_AT_UNTOLD
+            self._led_on = self._led_on - heard.changed | self._leads_on(said, before)
             self._not_looked_at |= dict.fromkeys(heard.changed, self._announcements)
             if len(self._not_looked_at) > PARTITIONS_MAX:  # looks hang: forget what it has no more
                 self._not_looked_at = {
                     tip: number for tip, number in self._not_looked_at.items() if self.has(tip)
                 }
+
+    def _leads_on(self, said: Announcement, before: Session | None) -> frozenset[TopicIdPartition]:
+        """The partitions named as led that were so before, with a log that was known. Brokers name
+        them at each change of the replicas in sync, too.
+        """
+        if before is None or before.id != said.session or said.base_seq == WHOLE_SET:
+            return frozenset()
+        return frozenset(
+            tip
+            for tip in said.leaders
+            if tip in before.leaders and (tip not in self._not_looked_at or tip in self._led_on)
+        )
 
     def call(self, session: Uuid, seq: int) -> Session:
         """The session of a call. AnnounceAgain: it is not known, or its news are not."""
@@ -190,6 +210,7 @@ class Plugin:
             if self._early_looks > 0 and not untold.isdisjoint(self._not_looked_at):
                 self._early_looks -= 1
                 self._has_news = True
+            self._led_on &= self._not_looked_at.keys()
 
         return ended
 
@@ -201,6 +222,15 @@ class Plugin:
         if tip not in self.leaders or tip not in self._not_looked_at:
             return None
         return "this node has not looked at its broker since the broker announced it"
+
+    def why_not_read(self, tip: TopicIdPartition) -> str | None:
+        """The reason why nothing of a partition that the broker leads is read: as `why_unlooked`,
+        but where it led before, and nobody claimed since: then nobody else copied, and what the
+        broker copied it has, since only followers cut their logs.
+        """
+        if tip in self._led_on and self.holds_claim(tip):
+            return None
+        return self.why_unlooked(tip)
 
     @property
     def _silence_s(self) -> float:

@@ -52,12 +52,12 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 @dataclass(slots=True)
 class SegmentReads:
     """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
-    last seen; `why_unlooked`: as the plug-in's.
+    last seen; `why_not_read`: as the plug-in's.
     """
 
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
-    why_unlooked: Callable[[TopicIdPartition], str | None]
+    why_not_read: Callable[[TopicIdPartition], str | None]
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
     _late: LateReads = field(default_factory=LateReads)
     _came_late: ByteBoundedCache[_IndexKey, bytes] = field(
@@ -129,7 +129,7 @@ class SegmentReads:
         records. RetryLater also while the epochs of a new leader are not known.
         """
         tip = row.segment_id.partition
-        why = self.why_unlooked(tip)
+        why = self.why_not_read(tip)
         if why is not None:
             raise RetryLater(f"where {row.segment_id} ends for this leader is not known: {why}")
         state, own = self.reads.metadata.partition_state(tip), self.own_epochs(tip)

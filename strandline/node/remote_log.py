@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.cluster_settings.follower import SettingsFollower
 from rlm.cluster_settings.held_back import HeldBack
 from rlm.cluster_settings.in_force import SettingsInForce
@@ -76,6 +77,7 @@ from rlm.stores.marker_claims import StoreClaims
 from rlm.stores.store_checks import StoreChecks
 from rlm.stores.tier_store import TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
+from rlmm.segment import Incarnation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,7 +169,7 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs, self.plugin.why_unlooked), lists, older,
+            SegmentReads(self.reads, own_epochs, self.plugin.why_not_read), lists, older,
             CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
             expirations, deletions,
         )  # fmt: skip
@@ -273,6 +275,7 @@ def build(given: Given) -> RemoteLogParts:
         metadata.on_partition_leadership_changes,
         given.on_address,
         moved=lambda: metadata.migration().since >= 0,
+        holds_claim=partial(_holds_claim, metadata, around.identity.incarnation),
     )
     proposals, on_event = Proposals(metadata, around), partial(_tell, works, given.on_event)
     clean_up = CleanUp(
@@ -347,6 +350,14 @@ def _told(given: Given) -> ToldPartitions | None:
     if given.log_dirs or given.unseen_disk is None:
         return None
     return ToldPartitions(given.unseen_disk)
+
+
+def _holds_claim(
+    metadata: RemoteLogMetadataManager, me: Incarnation, tip: TopicIdPartition
+) -> bool:
+    """True if the last claim of the partition is this process's."""
+    state = metadata.partition_state(tip)
+    return state is not None and state.claim is not None and state.claim.incarnation == me
 
 
 def _tell(works: WorkRows, on_event: OnEvent, event: CopyEvent) -> None:

@@ -10,10 +10,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer
-from rlmm.segment import SegmentState
-from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
+from rlmm.partition_state import Mode
+from rlmm.records.control_records import PartitionClaim
+from rlmm.segment import Incarnation, SegmentState
+from sim.tier import plugin_bodies
+from tests.rlm.delegated.delegating import NO_TOPICS, announcement, broker_of
 from tests.rlm.delegated.plugin_client import (
     PluginClient,
     client_of,
@@ -29,6 +33,7 @@ from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, new_world
 from tests.rlm.planner_facts import PARTITION as TIP
+from tests.rlm.planner_facts import epochs, uuid
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -135,5 +140,49 @@ def test_a_look_that_does_not_find_the_epoch_of_the_leadership_counts_for_nothin
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
             assert found.end_offset == 14
+
+    run_virtually(main)
+
+
+def test_a_leader_that_goes_on_is_read_without_a_look_while_nobody_else_claimed(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A broker names what it leads at each change of the replicas in sync: whenever a follower
+    starts again, consumers would wait.
+    """
+
+    async def main() -> None:
+        tip = orders.partition
+        async with beside(tmp_path, orders) as (node, plugin):
+
+            async def says(
+                *leaders: TopicIdPartition, followers: tuple[TopicIdPartition, ...] = ()
+            ) -> None:
+                plugin.seq += 1
+                said = announcement(*leaders, seq=plugin.seq)
+                said = replace(said, base_seq=plugin.seq - 1, followers=followers)
+                await plugin.call("announce", plugin_bodies.announce(said))
+                await asyncio.sleep(0.05)
+
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            for _ in range(3):
+                await says(tip)
+                assert await plugin.look_up(tip, 0, 5) is not None
+                assert await plugin.fetch(row, 0, 5)
+                assert not (await plugin.ready(tip))[0], "what is decided waits all the same"
+            await says(followers=(tip,))
+            await says(tip)
+            assert (await refused(plugin.look_up(tip, 0, 5))).kind == "retry_later"
+            await asyncio.sleep(2)
+            await says(tip)
+            assert await plugin.look_up(tip, 0, 5) is not None
+            await node.metadata.claim_partition(
+                PartitionClaim(
+                    tip, Mode.DELEGATED, 4, Incarnation(7, uuid(77), 1), 1, epochs((0, 0), (4, 8))
+                )
+            )
+            assert (await refused(plugin.look_up(tip, 0, 5))).kind == "retry_later"
 
     run_virtually(main)
