@@ -31,7 +31,7 @@ class Pace:
     def _reset(self, voters: tuple[ReplicaKey, ...], flushed: int) -> None:
         self._voters, self._flushed = voters, flushed
         self._caught_up_ms: dict[ReplicaKey, int] = {}
-        self._last_fetch: dict[ReplicaKey, tuple[int, int]] = {}
+        self._fetches: dict[ReplicaKey, list[tuple[int, int]]] = {}
         self._unsynced_since_ms = -1
 
     def stepped(self, core: RaftCore, event: Event, actions: Iterable[Action], now_ms: int) -> None:
@@ -53,15 +53,15 @@ class Pace:
         self._voters = core.voters.keys
 
     def _fetched(self, core: RaftCore, request: FetchRequest, end: int, now_ms: int) -> None:
-        """Note that it has all that the log had, now or at its last fetch."""
+        """Note that it has all that the log had, now or at an earlier fetch of its own."""
         if request.epoch != core.epoch:
             return
-        key, before = request.replica, self._last_fetch.get(request.replica)
-        if request.fetch_offset >= end:
-            self._caught_up_ms[key] = now_ms
-        elif before is not None and request.fetch_offset >= before[1]:
-            self._caught_up_ms[key] = max(before[0], self._caught_up_ms.get(key, 0))
-        self._last_fetch[key] = now_ms, end
+        key = request.replica
+        fetches = [*self._fetches.get(key, ()), (now_ms, end)]
+        reached = [at_ms for at_ms, was in fetches if request.fetch_offset >= was]
+        if reached:
+            self._caught_up_ms[key] = max(*reached, self._caught_up_ms.get(key, 0))
+        self._fetches[key] = [each for each in fetches if each[1] > request.fetch_offset]
 
     def _adds_voters(self, core: RaftCore, batch: Batch, now_ms: int) -> None:
         sets = [each.voters.keys for each in batch.control if isinstance(each, VotersRecord)]
