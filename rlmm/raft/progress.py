@@ -44,8 +44,8 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
     if end_offset >= leader_end:
         progress.last_caught_up_ms = r.now
     elif end_offset >= progress.leader_end_at_last_fetch >= 0:
-        progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.last_fetch_ms)
-    progress.leader_end_at_last_fetch = leader_end
+        progress.last_caught_up_ms = max(progress.last_caught_up_ms, progress.acknowledged_ms)
+    progress.leader_end_at_last_fetch, progress.acknowledged_ms = leader_end, r.now
     progress.end_offset = end_offset
     if _needs_no_snapshot(r, progress.snapshot, end_offset):
         progress.snapshot = None

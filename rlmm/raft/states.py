@@ -63,8 +63,9 @@ class Candidate:
 
 @dataclass(slots=True)
 class Progress:
-    """A replica as its leader sees it. `end_offset` is acknowledged in this epoch. While it does
-    not `count`, `first_seen_end` is where the leader's log ended at the first such fetch of this
+    """A replica as its leader sees it. `end_offset` is acknowledged in this epoch, last at
+    `acknowledged_ms`; other fetches, as of a snapshot, show only that it lives. While it does not
+    `count`, `first_seen_end` is where the leader's log ended at the first such fetch of this
     `incarnation`. `snapshot`: the one it last asked a piece of, until it has caught up.
     """
 
@@ -72,6 +73,7 @@ class Progress:
     last_fetch_ms: int = -1
     last_caught_up_ms: int = -1
     leader_end_at_last_fetch: int = -1
+    acknowledged_ms: int = -1
     begin_in_flight: int | None = None
     begin_due_ms: int = 0
     counts: bool = True

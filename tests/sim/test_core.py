@@ -39,6 +39,18 @@ def test_every_invariant_holds_and_the_quorum_heals(first: int) -> None:
     assert sum(result.committed for result in results) > 0
 
 
+@pytest.mark.parametrize(
+    "seed",
+    [
+        174542397,  # a paused host was judged by an install that it had not heard of: the auditor's
+        333121772,  # only the last fetch told what a new voter had reached: the auditor's
+        1677467644,  # a fetch of a snapshot was the time when a replica that lagged had caught up
+    ],
+)
+def test_seeds_that_failed_once_hold(seed: int) -> None:
+    held("core", run, [seed], events=6000)
+
+
 def test_seeds_that_nobody_chose_hold_as_well() -> None:
     held("core", run, fresh(FRESH_SEEDS), events=3000)
 
