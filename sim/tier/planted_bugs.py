@@ -78,7 +78,6 @@ from sim.tier.planted_in_holding import no_unit
 
 SEEDS_MAX = 60
 FIRST_SEEDS = {
-    "a pass goes on by a policy that was replaced": 245,
     "what an earlier leader lost is lost for good": 120,
     "what is held is not looked at before others are asked": 17,
 }
@@ -342,11 +341,6 @@ BUGS: dict[str, Patches] = {
         (rlmm.apply.segments, "_out_of_place", _no_objection),
         (rlm.copy.copy_plan, "_gap", _jump_the_gap),
     ),
-    "a pass goes on by a policy that was replaced": (
-        (rlmm.apply.lower_end, "decided_otherwise", _no_objection),
-        (rlmm.apply.lower_end, "deleting_paused", _no_objection),
-        (Expirer, "_may_go_on", AsyncMock(return_value=True)),
-    ),
     "links of what the broker has count in the hold": (
         (rlm.copy.hold, "over_budget", _links_cost_something),
     ),
@@ -432,6 +426,10 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     "objects go without the delay for readers": (
         "retention",
         ((rlm.delete.clean_up, "objects_due_ms", _at_once),),
+    ),
+    "a pass goes on by a policy that was replaced": (
+        "retention_by_a_policy_that_was_replaced",
+        ((rlmm.apply.lower_end, "decided_otherwise", _no_objection),),
     ),
     "retention goes by an unmerged lineage": (
         "retention_over_two_leaders",

@@ -27,7 +27,7 @@ from rlmm.rows.reads import read_measured_time
 from rlmm.segment import OFFSET_MAX
 from sim.ground.planting import Patches, planting
 
-TRASH_SEEDS_MAX = 30
+TRASH_SEEDS_MAX = 60
 LONG_AGO_S = 1e6
 
 _delete_records = Expirer.delete_records
