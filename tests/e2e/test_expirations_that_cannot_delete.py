@@ -149,3 +149,37 @@ def test_no_more_expires_than_is_due_behind_a_run_that_broke_off(
         )
         time.sleep(RUNS_S)
         assert readable_bytes(there, rows) > kept - MORE_BYTES
+
+
+@pytest.mark.parametrize("version", ["3.9.2", KAFKA_VERSION, "4.4.0"])
+def test_no_more_expires_than_is_due_behind_a_run_that_broke_off_in_the_next_epoch(
+    tmp_path: Path, version: str
+) -> None:
+    """Brokers from 4.3 on count what is of epochs before the log's first, once all has counted."""
+    with tiering(tmp_path, version) as (there, quorum, gate):
+        there.broker.restart()
+        there.write_until_copied(6)
+        there.broker.wait_until(
+            lambda: len(there.broker.segment_files(TOPIC, 0)) <= 2, "local retention"
+        )
+        rows = [row for row in there.tier.segments() if row["state"] == "COPY_SEGMENT_FINISHED"]
+        last = rows[-4:]
+        assert rows[0]["leader_epochs"] != last[0]["leader_epochs"]
+        sizes = sum(row["size_bytes"] for row in rows)
+        there.broker.alter_topic(TOPIC, {"retention.bytes": str(sizes - 1)})
+        time.sleep(RUNS_S / 3)
+        began, _ = log_bounds(there.broker.bootstrap, TOPIC, 0)
+        gate.passing = Passing.NOTHING  # each deletion takes its time
+        kept = sum(row["size_bytes"] for row in last)
+        there.broker.alter_topic(TOPIC, {"retention.bytes": str(kept)})
+        there.broker.wait_until(
+            lambda: log_bounds(there.broker.bootstrap, TOPIC, 0)[0] > began, "a run to begin"
+        )
+        quorum.nodes[1].kill()
+        gate.passing = Passing.ALL
+        quorum.start(1)
+        there.broker.wait_until(
+            lambda: len(there.tier.segments()) < len(rows) - 2, "the objects to go", deadline_s=200
+        )
+        time.sleep(RUNS_S)
+        assert readable_bytes(there, rows) > kept - MORE_BYTES
