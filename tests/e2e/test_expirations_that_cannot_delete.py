@@ -130,20 +130,27 @@ def test_no_more_expires_than_is_due_while_rows_are_being_deleted(
         assert readable_bytes(there, rows) > kept - MORE_BYTES
 
 
+@contextmanager
+def run_that_breaks_off(there: Tiering, quorum: NodeQuorum, gate: StoreGate) -> Iterator[None]:
+    """What the block changes has a run begin. Its node ends amid the deletions and starts again."""
+    began, _ = log_bounds(there.broker.bootstrap, TOPIC, 0)
+    gate.passing = Passing.NOTHING  # each deletion takes its time
+    yield
+    there.broker.wait_until(
+        lambda: log_bounds(there.broker.bootstrap, TOPIC, 0)[0] > began, "a run to begin"
+    )
+    quorum.nodes[1].kill()
+    gate.passing = Passing.ALL
+    quorum.start(1)
+
+
 @pytest.mark.parametrize("version", ["3.9.2", KAFKA_VERSION, "4.4.0"])
 def test_no_more_expires_than_is_due_behind_a_run_that_broke_off(
     tmp_path: Path, version: str
 ) -> None:
     with tiering(tmp_path, version) as (there, quorum, gate):
-        began, _ = log_bounds(there.broker.bootstrap, TOPIC, 0)
-        gate.passing = Passing.NOTHING  # each deletion takes its time
-        rows, kept = expire(there)
-        there.broker.wait_until(
-            lambda: log_bounds(there.broker.bootstrap, TOPIC, 0)[0] > began, "a run to begin"
-        )
-        quorum.nodes[1].kill()
-        gate.passing = Passing.ALL
-        quorum.start(1)
+        with run_that_breaks_off(there, quorum, gate):
+            rows, kept = expire(there)
         there.broker.wait_until(
             lambda: len(there.tier.segments()) < len(rows), "the objects to go", deadline_s=200
         )
@@ -168,16 +175,9 @@ def test_no_more_expires_than_is_due_behind_a_run_that_broke_off_in_the_next_epo
         sizes = sum(row["size_bytes"] for row in rows)
         there.broker.alter_topic(TOPIC, {"retention.bytes": str(sizes - 1)})
         time.sleep(RUNS_S / 3)
-        began, _ = log_bounds(there.broker.bootstrap, TOPIC, 0)
-        gate.passing = Passing.NOTHING  # each deletion takes its time
         kept = sum(row["size_bytes"] for row in last)
-        there.broker.alter_topic(TOPIC, {"retention.bytes": str(kept)})
-        there.broker.wait_until(
-            lambda: log_bounds(there.broker.bootstrap, TOPIC, 0)[0] > began, "a run to begin"
-        )
-        quorum.nodes[1].kill()
-        gate.passing = Passing.ALL
-        quorum.start(1)
+        with run_that_breaks_off(there, quorum, gate):
+            there.broker.alter_topic(TOPIC, {"retention.bytes": str(kept)})
         there.broker.wait_until(
             lambda: len(there.tier.segments()) < len(rows) - 2, "the objects to go", deadline_s=200
         )

@@ -17,9 +17,9 @@ from rlm.delegated.diverged_tail import aborted_until, epochs_until, last_valid_
 from rlm.delegated.segment_reads import SegmentReads
 from rlm.format.manifest import IndexType
 from rlm.leadership.leadership import Leads, NotLeading
-from rlmm.segment import SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.delegated.delegating import broker_of
-from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
+from tests.rlm.delegated.plugin_client import PluginClient, files_of, of_disk, refused
 from tests.rlm.delegated.test_copies import LEADER_EPOCHS, beside
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -94,6 +94,23 @@ def test_no_index_that_the_broker_believes_goes_beyond_the_cut(index: IndexType)
     assert asyncio.run(read()) == lines.get(index, b"as it is")
 
 
+def log_of_two_epochs(tmp_path: Path) -> KafkaLog:
+    """Its middle segment has the end of epoch 0 and the beginning of epoch 1."""
+    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
+    orders.write(0, end=10)
+    orders.write_across(10, 17, 20, epochs=(0, 1))
+    orders.write(20, end=25, epoch=1)
+    return orders
+
+
+async def copied_across(plugin: PluginClient, orders: KafkaLog) -> RemoteLogSegmentMetadata:
+    """That segment, once its broker had it copied."""
+    row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
+    await plugin.add(row)
+    await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+    return row
+
+
 def elected_unclean(orders: KafkaLog, broker: FakeBroker) -> None:
     """Another leader has other records from 15 on."""
     for _ in range(2):  # the files, the checkpoint, and files that are newer than that
@@ -106,17 +123,12 @@ def elected_unclean(orders: KafkaLog, broker: FakeBroker) -> None:
 def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
     tmp_path: Path,
 ) -> None:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
-    orders.write(0, end=10)
-    orders.write_across(10, 17, 20, epochs=(0, 1))
-    orders.write(20, end=25, epoch=1)
+    orders = log_of_two_epochs(tmp_path)
 
     async def main() -> None:
         tip, broker = orders.partition, broker_of(orders, epoch=1)
         async with beside(tmp_path, orders, broker=broker) as (_, plugin):
-            row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
-            await plugin.add(row)
-            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            row = await copied_across(plugin, orders)
             assert await plugin.look_up(tip, 0, 12) is not None
             assert b"1 17" in await plugin.index(row, LEADER_EPOCHS)
             log = orders.log_bytes(10)
@@ -146,17 +158,12 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
 
 def test_nothing_is_read_of_a_segment_before_its_new_leader_was_looked_at(tmp_path: Path) -> None:
     """The broker announces that it leads; where its history cuts what was copied is not known."""
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
-    orders.write(0, end=10)
-    orders.write_across(10, 17, 20, epochs=(0, 1))
-    orders.write(20, end=25, epoch=1)
+    orders = log_of_two_epochs(tmp_path)
 
     async def main() -> None:
         tip, broker = orders.partition, broker_of(orders, epoch=1)
         async with beside(tmp_path, orders, broker=broker) as (_, plugin):
-            row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
-            await plugin.add(row)
-            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            row = await copied_across(plugin, orders)
             assert await plugin.look_up(tip, 0, 12) is not None
             elected_unclean(orders, broker)
             plugin.seq += 1

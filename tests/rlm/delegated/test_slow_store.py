@@ -5,7 +5,6 @@ finds it. Begun anew at each call, no consumer would ever get past that segment.
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,12 @@ from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import broker_of
 from tests.rlm.delegated.plugin_client import files_of, of_disk, refused
 from tests.rlm.delegated.test_copies import OFFSET_INDEX, TIME_INDEX, beside
-from tests.rlm.delegated.test_diverged_tail import elected_unclean
-from tests.rlm.kafka_logs import KafkaLog, new_log_dir
+from tests.rlm.delegated.test_diverged_tail import (
+    copied_across,
+    elected_unclean,
+    log_of_two_epochs,
+)
+from tests.rlm.kafka_logs import KafkaLog
 from tests.rlm.virtual_time import run_virtually
 
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
@@ -83,18 +86,13 @@ def test_a_read_that_nobody_waits_for_ends_in_time_and_holds_up_no_other(
 def test_the_place_where_a_later_history_cuts_a_segment_is_had_by_a_later_look_up(
     tmp_path: Path,
 ) -> None:
-    orders = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0), (1, 17)))
-    orders.write(0, end=10)
-    orders.write_across(10, 17, 20, epochs=(0, 1))
-    orders.write(20, end=25, epoch=1)
+    orders = log_of_two_epochs(tmp_path)
     store = SlowStore(".indexes")
 
     async def main() -> None:
         tip, broker = orders.partition, broker_of(orders, epoch=1)
         async with beside(tmp_path, orders, store, broker) as (_, plugin):
-            row = replace(of_disk(orders, 1, 10, 19), leader_epochs=((0, 10), (1, 17)))
-            await plugin.add(row)
-            await plugin.update(row, FINISHED, await plugin.copy(files_of(orders, row)))
+            await copied_across(plugin, orders)
             elected_unclean(orders, broker)
             await asyncio.sleep(60)
             store.takes_s = SLOW_S
