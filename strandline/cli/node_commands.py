@@ -32,8 +32,8 @@ StandaloneOption = Annotated[
     bool,
     typer.Option(
         "--standalone",
-        help="Make a quorum of this node alone even though a cluster id or "
-        "`quorum.bootstrap` is given, which suggests that there are others.",
+        help="Make a quorum of this node alone even though a cluster id, `quorum.bootstrap` or, "
+        "with --from-snapshot, `quorum.listen` suggests that there are others.",
     ),
 ]
 FromSnapshotOption = Annotated[

@@ -30,8 +30,8 @@ def reconcile_command(
         list[str] | None,
         typer.Option(
             metavar="STORE",
-            help="Take over a store that was left out when this cluster began: it is the lost "
-            "cluster's still, of which no node is left.",
+            help="Take over at once, also without --apply, a store that was left out when this "
+            "cluster began: it is the lost cluster's still, of which no node is left.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
