@@ -220,7 +220,10 @@ class RemoteLogParts:
         deletion = TopicDeletion(
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
         )
-        follower = SettingsFollower(given.metadata, self.around.ambient, self._setting_changed)
+        # Two, so that no limit waits for a look that an earlier change began: a disk may hang.
+        ambient = self.around.ambient
+        limits_follower = SettingsFollower(given.metadata, ambient, self._hold_limits)
+        looks_follower = SettingsFollower(given.metadata, ambient, self.looks.look_and_tell)
         sweeper = Sweeper(given.metadata, self.clean_ups, self.around, self.plugin.why_by_broker)
         stuck = StuckPartitions(self.around.ambient.monotonic, self.table)
         beside = tuple(beside)
@@ -236,7 +239,8 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
-            Loop("follow the cluster's settings", follower.run),
+            Loop("follow the cluster's rate limits", limits_follower.run),
+            Loop("follow the cluster's settings", looks_follower.run),
             Loop("compare clocks", self.checks.run),
             Loop("register the node", self.registrar.run),
             Loop("expire segments", self.expirer.run),
@@ -249,11 +253,9 @@ class RemoteLogParts:
             self.around, self.table, self.checks, self.clean_ups, report, self.task_watch, loops
         )
 
-    async def _setting_changed(self) -> None:
-        """Limits hold at once; what may be copied or cleaned up now begins with a look."""
+    async def _hold_limits(self) -> None:
         if self.given.flow is not None:
             self.given.flow.refresh()
-        await self.looks.look_and_tell()
 
 
 def build(given: Given) -> RemoteLogParts:

@@ -13,6 +13,7 @@ from rlm.cluster_settings.follower import SettingsFollower
 from rlm.cluster_settings.in_force import SettingsInForce
 from rlm.cluster_settings.known_settings import Setting
 from rlm.control.why_not import WhyNot
+from rlm.copy.work_table import WorkTable
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.quota.flow_control import FlowControl
 from rlm.quota.flow_limits import FlowLimits, Rates
@@ -20,6 +21,7 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.records.control_records import ClusterSetting
 from rlmm.records.setting_scope import CLUSTER, SettingScope, of_node, of_topic
 from rlmm.rows.cluster_settings import find_setting
+from strandline.node.remote_log import build
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.virtual_time import run_virtually
@@ -128,6 +130,29 @@ def test_a_limit_that_is_set_before_the_loops_run_holds(tmp_path: Path) -> None:
             await asyncio.sleep(1)
             task.cancel()
             assert flow.limits.node.copy_bytes_per_s == 50 * 2**20
+
+    run_virtually(main)
+
+
+def test_a_limit_holds_at_once_while_a_look_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each change begins a look, and a disk may hang for as long as a look may take."""
+
+    async def hangs(_table: WorkTable, *, cancel_lost: bool) -> None:
+        await asyncio.sleep(60)
+
+    async def main() -> None:
+        flow = FlowControl(
+            FlowLimits(), part_bytes=2**20, workers=1, monotonic=asyncio.get_running_loop().time
+        )
+        monkeypatch.setattr(WorkTable, "scan", hangs)
+        async with new_world(tmp_path, ()).boot(limits=SELDOM) as node:
+            await build(replace(node.parts.given, flow=flow)).remote_log().start()
+            for rate in (50 * 2**20, 5 * 2**20):
+                await put(node, Setting.COPY_RATE, CLUSTER, str(rate))
+                await asyncio.sleep(1)
+                assert flow.limits.node.copy_bytes_per_s == rate
 
     run_virtually(main)
 
