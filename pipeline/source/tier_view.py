@@ -33,6 +33,9 @@ opening a store for each takes longer than its requests.
 """
 
 Value = TypeVar("Value")
+_Last = tuple[RemoteLogSegmentId, int]
+"""The last segment of a partition, and the last offset that it serves."""
+
 log = logging.getLogger("strandline.source")
 
 
@@ -64,7 +67,7 @@ class TierView:
         self.settings = settings
         self.unfinished: set[TopicIdPartition] = set()
         """Partitions that were asked for and have a folder, but no segment yet."""
-        self._stable_ends: dict[TopicIdPartition, tuple[RemoteLogSegmentId, int]] = {}
+        self._stable_ends: dict[TopicIdPartition, tuple[_Last, int]] = {}
 
     def subscribed(
         self, subscription: Subscription, *, absent_ok: bool = False, quiet_ok: bool = False
@@ -129,10 +132,10 @@ class TierView:
         self, views: Mapping[TopicIdPartition, PartitionView]
     ) -> dict[TopicIdPartition, int]:
         """The end for read_committed by partition, looked up once for each last segment: tiered
-        records never change.
+        records never change, but a later leader may have cut the segment.
         """
-        lasts = {
-            partition: view.segments[-1].segment_id
+        lasts: dict[TopicIdPartition, _Last] = {
+            partition: (view.segments[-1].segment_id, view.segments[-1].last_offset)
             for partition, view in views.items()
             if view.segments
         }
