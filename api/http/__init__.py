@@ -4,6 +4,7 @@
 |---|---|
 | id, deadlines, bounds, the last catch of errors | `gate.py`, `api_limits.py` |
 | token, and the role that the route takes (`require`) | `admission.py`, `tokens.py` |
+| ... a token before the body is read | `admitted_bodies.py` |
 | parts of the node, as routes use them | `context.py` |
 | a request handed on to the node that can answer | `forwarding.py` |
 | ... answered by the node that receives it | `vouched_requests.py` |
