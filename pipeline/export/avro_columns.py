@@ -29,14 +29,15 @@ _PRIMITIVES = {
     "string": pa.string(),
 }
 _LOGICAL = {
-    "date": pa.date32(),
-    "time-millis": pa.time64("us"),
-    "time-micros": pa.time64("us"),
-    "timestamp-millis": pa.timestamp("us", tz="UTC"),
-    "timestamp-micros": pa.timestamp("us", tz="UTC"),
-    "local-timestamp-millis": pa.timestamp("us"),
-    "local-timestamp-micros": pa.timestamp("us"),
+    ("int", "date"): pa.date32(),
+    ("int", "time-millis"): pa.time64("us"),
+    ("long", "time-micros"): pa.time64("us"),
+    ("long", "timestamp-millis"): pa.timestamp("us", tz="UTC"),
+    ("long", "timestamp-micros"): pa.timestamp("us", tz="UTC"),
+    ("long", "local-timestamp-millis"): pa.timestamp("us"),
+    ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
+"""Columns by the type below. A logical type of any other is ignored, as by readers of records."""
 
 
 @dataclass(frozen=True)
@@ -154,12 +155,14 @@ def _full_name(schema: dict[str, Any], namespace: str) -> tuple[str, str]:
 
 
 def _logical(schema: dict[str, Any]) -> tuple[pa.DataType, Convert] | None:
-    kind = schema["logicalType"]
-    if kind == "decimal":
+    of, kind = schema["type"], schema["logicalType"]
+    if not isinstance(of, str):
+        return None
+    if kind == "decimal" and of in ("bytes", "fixed"):
         return pa.decimal128(int(schema["precision"]), int(schema.get("scale", 0))), _same
-    if kind == "uuid":
+    if kind == "uuid" and of == "string":
         return pa.string(), lambda value: str(value) if isinstance(value, UUID) else value
-    return (_LOGICAL[kind], _same) if kind in _LOGICAL else None
+    return (_LOGICAL[of, kind], _same) if (of, kind) in _LOGICAL else None
 
 
 def _same(value: Any) -> Any:

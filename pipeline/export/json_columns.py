@@ -2,12 +2,17 @@
 
 A JSON schema restricts values and need not name every field: objects with `properties`, arrays with
 `items` and plain types become columns; a value of several possible types stays JSON text.
+
+The deserialiser validates a record by the schema that it was written with, which may be another
+than the column's. So a value is converted only if nothing of it changes; any other makes a bad
+record.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
@@ -20,12 +25,49 @@ if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry
 
 DEPTH_MAX = 20
+SHOWN_CHARACTERS_MAX = 80
+
+
+def _text(value: Any) -> str | None:
+    """Text as it is, any other value as JSON."""
+    return value if isinstance(value, str) else json_text(value)
+
+
+def _integer(value: Any) -> int:
+    """JSON Schema counts 1.0 among the integers."""
+    number = _number(value)
+    if isinstance(number, float) and not number.is_integer():
+        raise ValueError(f"{number!r} is not an integer")
+    return int(number)
+
+
+def _number(value: Any) -> int | float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{_shown(value)} is not a number")
+    return value
+
+
+def _boolean(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise TypeError(f"{_shown(value)} is neither true nor false")
+    return value
+
+
+def _list(value: Any, convert: Convert) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{_shown(value)} is not an array")
+    return [None if each is None else convert(each) for each in value]
+
+
+def _shown(value: Any) -> str:
+    return (json_text(value) or "null")[:SHOWN_CHARACTERS_MAX]
+
 
 _PLAIN: dict[str, tuple[pa.DataType, Convert]] = {
-    "string": (pa.string(), str),
-    "integer": (pa.int64(), int),
-    "number": (pa.float64(), float),
-    "boolean": (pa.bool_(), bool),
+    "string": (pa.string(), _text),
+    "integer": (pa.int64(), _integer),
+    "number": (pa.float64(), lambda value: float(_number(value))),
+    "boolean": (pa.bool_(), _boolean),
 }
 
 
@@ -76,7 +118,7 @@ def _type_of(schema: Any, root: Any, depth: int) -> tuple[pa.DataType, Convert]:
         element, convert = _type_of(schema["items"], root, depth + 1)
         return (
             pa.list_(pa.field("element", element)),
-            lambda value: [None if each is None else convert(each) for each in value],
+            partial(_list, convert=convert),
         )
     if kind == "object" and schema.get("properties"):
         return _object(schema["properties"], root, depth)

@@ -99,6 +99,57 @@ def test_json_objects_become_structs_and_the_rest_text(registry: RegistryServer)
     assert found == [{"id": 1, "price": 2.5, "lines": [{"sku": "x"}], "any": '{"b": [1]}'}]
 
 
+@pytest.mark.parametrize(
+    ("written_as", "read_as", "values", "found"),
+    [
+        ("number", "integer", [1, 2.0, 1.5, 2**60], [1, 2, None, 2**60]),
+        ("string", "integer", ["12"], [None]),
+        ("boolean", "integer", [True], [None]),
+        ("boolean", "number", [True], [None]),
+        ("string", "boolean", ["false", ""], [None, None]),
+        ("integer", "boolean", [0], [None]),
+        ("integer", "string", [5], ["5"]),
+        ("object", "string", [{"a": None}], ['{"a": null}']),
+        ("string", "array", ["abc"], [None]),
+        ("object", "array", [{"a": 1}], [None]),
+    ],
+)
+def test_json_of_another_version_is_never_changed_to_fit_the_column(
+    registry: RegistryServer,
+    written_as: str,
+    read_as: str,
+    values: list[object],
+    found: list[object],
+) -> None:
+    """A record is validated by the schema that it was written with. None here: a bad record."""
+    old = registry.add(
+        "orders-value", "JSON", json.dumps({"properties": {"x": {"type": written_as}}})
+    )
+    column = {"type": read_as, **({"items": {"type": "string"}} if read_as == "array" else {})}
+    now = {"type": "object", "properties": {"x": column}}
+    registry.add("orders-value", "JSON", json.dumps(now))
+    given = [framed(old, json.dumps({"x": value}).encode()) for value in values]
+    told = decoding(registry, "dead-letter", "json").start()(batch_of(*given))
+    assert told.good is not None
+    good = [each["x"] for each in told.good.column("value").to_pylist()]
+    assert good == [each for each in found if each is not None]
+    dead = [] if told.dead is None else told.dead.column("offset").to_pylist()
+    assert dead == [at for at, each in enumerate(found) if each is None]
+
+
+def test_a_logical_type_of_avro_counts_only_on_its_own_type(registry: RegistryServer) -> None:
+    """Readers of records ignore any other, which would be a time of another unit."""
+    types = {"int": "timestamp-millis", "long": "time-millis"}
+    fields = [
+        {"name": name, "type": {"type": name, "logicalType": logical}}
+        for name, logical in types.items()
+    ]
+    schema = {"type": "record", "name": "Times", "fields": fields}
+    number = registry.add("orders-value", "AVRO", json.dumps(schema))
+    value = {"int": 1_000, "long": 1_000}
+    assert values_of(decoding(registry), framed(number, avro(schema, value))) == [value]
+
+
 def test_protobuf_messages_become_structs(registry: RegistryServer) -> None:
     number = registry.add("orders-value", "PROTOBUF", "unused", order_descriptor())
     found = values_of(
