@@ -7,15 +7,16 @@ as many attempts as the store's policy allows.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from kafka_formats.errors import InvalidRequest, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from rsm_backends.arguments import check_key, shown
 from rsm_backends.filesystem import store_error
-from rsm_backends.object_files import ObjectFiles, OpenObject
+from rsm_backends.object_files import STAGING, ObjectFiles, OpenObject
 from rsm_backends.retrying import RetryPolicy
 from rsm_backends.store_config import StoreConfig
 
@@ -86,7 +87,20 @@ class _FileReads:
     def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:  # noqa: ARG002
         check_key(key)
         with _translated(key):
-            return _FileObject(key, self._files.open_object(key))
+            try:
+                return _FileObject(key, self._files.open_object(key))
+            except NotFound:
+                self._check_mounted()
+                raise
+
+    def _check_mounted(self) -> None:
+        """Raise RetryLater for an empty folder, which is what is left of a mount: readers take a
+        missing object for one that retention has deleted.
+        """
+        if all(name == STAGING for name in os.listdir(self._files.root)):
+            raise RetryLater(
+                f"the store's folder {str(self._files.root)!r} is empty: mount its disk"
+            )
 
     def close(self) -> None:
         self._files.close()

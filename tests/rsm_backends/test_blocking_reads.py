@@ -437,3 +437,16 @@ def test_no_attempt_begins_behind_the_deadline(unused: StoreConfig) -> None:
     ):
         store.open("k").read_into(memoryview(bytearray(10)), 0)
     assert clock.waits == []
+
+
+def test_no_object_is_missing_in_a_folder_whose_disk_is_not_mounted(tmp_path: Path) -> None:
+    """A mount point is an empty folder: a reader must not take it for a tier that expired."""
+    config = StoreConfig(name="files", kind="filesystem", path=tmp_path)
+    with blocking(config) as store, pytest.raises(RetryLater, match="is empty: mount its disk"):
+        store.open(KEY)
+    (tmp_path / ".strandline" / "temporary").mkdir(parents=True)
+    with blocking(config) as store, pytest.raises(RetryLater, match="is empty: mount its disk"):
+        store.open(KEY)
+    (tmp_path / "topic-id").mkdir()
+    with blocking(config) as store, pytest.raises(NotFound):
+        store.open(KEY)

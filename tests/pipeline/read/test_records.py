@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound, RetryLater
 from kafka_formats.record_batch import Record
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
@@ -378,3 +379,22 @@ def test_a_later_segment_that_was_deleted_leaves_only_its_transactions_undecided
     assert (counted, lost) == ([2], [])
     with pytest.raises(NotFound, match=f"^segment {second.segment_id.id} of orders-0"):
         list(read_slices(slices, tier.stores, OFFSETS))
+
+
+def test_a_tier_whose_disk_is_not_mounted_is_never_taken_for_a_deleted_one(
+    tier: FolderTier,
+) -> None:
+    """As on one executor of many: its rows would be missing, and a stream would go on without."""
+    segments = tier.segments("codecs")
+    slices = plan_slices(segments, 0, segments[-1].last_offset, COMMITTED)
+    for each in tier.folder.iterdir():
+        shutil.rmtree(each)
+    lost: list[int] = []
+    with pytest.raises(RetryLater, match="is empty: mount its disk"):
+        rows(
+            tier,
+            slices,
+            replace(OFFSETS, fail_on_data_loss=False),
+            on_lost=lambda _, offset: lost.append(offset),
+        )
+    assert lost == []
