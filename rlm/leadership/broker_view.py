@@ -8,6 +8,7 @@ another node of this one, is never believed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -48,6 +49,8 @@ ASKED_FOR_ALL = 2
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
+
+logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Name = TypeVar("Name")
@@ -163,6 +166,7 @@ class BrokerView:
         moved = replace(self._settings, host=host.strip("[]"), port=int(port))
         if moved == self._settings:
             return
+        logger.info("its plug-in says that the broker listens at %r, port %d", host, moved.port)
         self._settings, self._next_attempt_at = moved, 0.0
         if self._connection is not None:
             self._connection.abort()

@@ -6,7 +6,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from strandline.settings.fields import LOOPBACK_HOSTS, PositiveSeconds, Section
 from strandline.settings.read import READABLE, ReadSettings
@@ -63,6 +63,21 @@ class KafkaSettings(Section):
     request_timeout_s: PositiveSeconds = Field(
         default=10.0, description="Deadline of one request to the broker."
     )
+
+    @model_validator(mode="after")
+    def _password_is_told_to_the_brokers_alone(self) -> KafkaSettings:
+        """An address that is announced may be anybody's who has a token of role operate."""
+        if self.broker != ANNOUNCED or self.sasl_mechanism != "PLAIN":
+            return self
+        certified = self.security_protocol is SecurityProtocol.SASL_SSL and self.ssl_ca_file
+        if self.security_protocol.startswith("SASL_") and not certified:
+            raise ValueError(
+                'broker = "announced": whoever has a token of role operate says where the broker '
+                "is, and PLAIN tells the password to whoever listens there. Name the broker as "
+                "host:port, or use a SCRAM mechanism, or SASL_SSL with the brokers' own authority "
+                "as ssl_ca_file"
+            )
+        return self
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
         """The brokers' addresses as (host, port). ValueError if one of them is not host:port."""
