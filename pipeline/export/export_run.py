@@ -109,6 +109,10 @@ class ExportRun:
             [file for result in results for file in result.dead_files],
             None if self._dead is None else (self._dead.table.name, self._dead.table.id),
         )
+        # An executor may have written to a folder of its own: its offsets would count as exported.
+        self._place.folder.check_written({file.path: file.size for file in files.files})
+        if self._dead is not None:
+            self._dead.folder.check_written({file.path: file.size for file in files.dead_files})
         self._records.files(run, files)
         self._step("files")
         skipped = sum(result.skipped for result in results)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -17,7 +17,7 @@ from urllib.parse import unquote, urlsplit
 from pyarrow import fs
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import InvalidRequest, NotFound, Refused
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from pipeline.stores.opened_store import opened, told_uploads
 from rsm_backends.store import ObjectInfo, UnfinishedUpload
 from rsm_backends.store_config import StoreConfig
@@ -99,6 +99,24 @@ class TargetFolder:
             if page.next_cursor is None:
                 return
             cursor = page.next_cursor
+
+    def check_written(self, sizes: Mapping[str, int]) -> None:
+        """Raise InvalidRequest unless the files at these paths are there and have these sizes."""
+        filesystem, root = arrow_filesystem(self.config)
+        try:
+            found = filesystem.get_file_info([root + path for path in sizes])
+        except OSError as error:
+            raise RetryLater(
+                f"files that tasks wrote to {self.shown('')} could not be looked at: {error}"
+            ) from None
+        for (path, size), file in zip(sizes.items(), found, strict=True):
+            if file.size != size:
+                raise InvalidRequest(
+                    f"a task wrote {size} bytes to {self.shown(path)}, but the driver finds "
+                    f"{'no such file' if file.size is None else f'{file.size} bytes'}: nothing was "
+                    "committed. Give a place that is the same folder on all machines",
+                    field="--to",
+                )
 
     def remove(self, paths: Sequence[str]) -> None:
         """Delete objects; absent ones count as deleted."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import duckdb
@@ -10,11 +11,19 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from pyarrow import parquet
 
-from kafka_formats.errors import Conflict, InternalError
+from kafka_formats.errors import Conflict, InternalError, InvalidRequest
 from pipeline.decode.schema import arrow_schema
 from pipeline.export.export_plan import OffsetRange
-from pipeline.read.segment_slice import SegmentSlice
-from tests.pipeline.export.export_world import FORMATS, Killed, World, made_batch, segment
+from pipeline.read.segment_slice import ReadSettings, SegmentSlice
+from rsm_backends.store_config import StoreConfig
+from tests.pipeline.export.export_world import (
+    FORMATS,
+    Killed,
+    World,
+    made_batch,
+    read_made,
+    segment,
+)
 
 OF_OTHERS_TOO = pytest.mark.parametrize("world", ["delta", "iceberg"], indirect=True)
 """The log of a Parquet folder is the export's own."""
@@ -115,6 +124,27 @@ def test_a_file_that_the_table_names_is_not_removed_whatever_the_records_say(wor
         world.run()
     assert run.done.rows == 20
     assert world.offsets() == list(range(20))
+
+
+def test_files_that_the_driver_does_not_see_are_not_committed(world: World) -> None:
+    """As where a folder of that name on an executor's own disk took them."""
+    world.run(OffsetRange(0, 4))
+    before = set(world.data_files())
+
+    def wrote_elsewhere(
+        slices: Iterable[SegmentSlice], stores: Mapping[str, StoreConfig], settings: ReadSettings
+    ) -> Iterator[pa.RecordBatch]:
+        for path in set(world.data_files()) - before:
+            Path(path).rename(world.root / Path(path).name)
+        yield from read_made(slices, stores, settings)
+
+    world.task_bytes, world.read = 1, wrote_elsewhere
+    with pytest.raises(InvalidRequest, match=r"--to: .*strandline-tests-00000002-.* same folder"):
+        world.run()
+    assert world.offsets() == list(range(5))
+    world.read = read_made
+    world.run()
+    assert world.rows() == expected(range(20))
 
 
 def test_days_are_partitions_and_files_hold_one_each(world: World) -> None:
