@@ -27,6 +27,7 @@ from strandline.node.node import opened_metadata
 from strandline.settings.settings import Settings
 
 STORE_DEADLINE_S = 60.0
+CATCH_UP_DEADLINE_S = 120.0  # a node that was just formatted gets all rows first
 RECORD_ATTEMPTS_MAX = 10
 RECORD_PAUSE_S = 1.0
 
@@ -52,10 +53,12 @@ async def reconcile(
 
     InvalidRequest: a store to take over is not in the settings. Conflict: the number of missing
     segments is not the one that the operator accepted, or a store with finished segments is not in
-    the settings.
+    the settings. RetryLater: no majority of the quorum runs.
     """
     async with AsyncExitStack() as opened:
         directory, metadata, stores = await opened.enter_async_context(opened_metadata(settings))
+        # What is behind would be compared without the rows that it lacks.
+        await metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
         identity = Identity(
             str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
         )

@@ -19,7 +19,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound, RetryLater
 from rlm.format.object_keys import cluster_marker_key
 from rlm.stores.cluster_marker import ClusterMarker, read_marker, take_over
 from rlm.stores.snapshot_plan import UploadedSnapshot, newest_of, snapshot_key
@@ -96,7 +96,12 @@ async def restart_from(
                     before = markers[name]
                     if before.cluster_id != cluster_id:
                         after = before.successor(cluster_id, kafka_cluster_id, began_with=snapshot)
-                        await take_over(tiers[name], before, after, deadline_s=STORE_DEADLINE_S)
+                        try:
+                            await take_over(tiers[name], before, after, deadline_s=STORE_DEADLINE_S)
+                        except Conflict:
+                            # Another voter of this cluster, formatted at the same time, did it.
+                            if (await _markers({name: tiers[name]})).get(name) != after:
+                                raise
 
             loop = asyncio.get_running_loop()
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
+from kafka_formats.errors import Conflict, InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction
 from rlm.control.surroundings import Identity
@@ -427,6 +427,29 @@ def test_a_takeover_that_ended_before_the_second_store_may_be_repeated_with_new_
     assert taken == ["main", "archive"]
     site.format(1, "latest", OTHER)
     assert set(site.owners().values()) == {str(OTHER)}
+
+
+@pytest.mark.parametrize("rival", [NEW, OTHER])
+def test_two_voters_that_are_formatted_at_once_take_over_together(
+    site: Site, monkeypatch: pytest.MonkeyPatch, rival: Uuid
+) -> None:
+    async def second(
+        tier: TierStore, before: ClusterMarker, after: ClusterMarker, *, deadline_s: float
+    ) -> None:
+        began = after.began_with
+        assert began is not None
+        first = before.successor(str(rival), KAFKA, began_with=began)
+        await take_over(tier, before, first, deadline_s=deadline_s)
+        await take_over(tier, before, after, deadline_s=deadline_s)
+
+    monkeypatch.setattr(restarting, "take_over", second)
+    if rival == NEW:
+        site.format(1, "latest")
+    else:
+        with pytest.raises(Conflict, match="somebody else takes the prefix over"):
+            site.format(1, "latest")
+    assert set(site.owners().values()) == {str(rival)}
+    assert (site.data(1) / META_PROPERTIES).exists() is (rival == NEW)
 
 
 def test_a_snapshot_of_a_later_release_is_refused_before_anything_is_taken_over(site: Site) -> None:
