@@ -28,7 +28,7 @@ from kafka_formats.log_names import (
     segment_file_name,
 )
 from kafka_formats.properties import encode_partition_metadata
-from kafka_formats.record_batch import HEADER_BYTES, parse_header
+from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, parse_header
 from rlm.data_plane.repair_jobs import (
     READ_TOLD_BYTES,
     ExpectedObject,
@@ -219,11 +219,9 @@ class _Gathering:
         if indexes is not None and manifest is not None:
             return await asyncio.to_thread(self._split, indexes, manifest)
         for source in self._job.local:
-            try:
-                if await asyncio.to_thread(self._copy_beside, source):
-                    return True
-            except (StrandlineError, OSError) as error:
-                self._will_not_do(f"indexes of {source.name}", error)
+            beside = asyncio.to_thread(self._copy_beside, source, manifest)
+            if await self._tell(f"indexes of {source.name}", beside):
+                return True
         return False
 
     async def _whole(self, suffix: ObjectSuffix) -> bytes | None:
@@ -269,10 +267,17 @@ class _Gathering:
         found = ranges.get(IndexType.TRANSACTION)
         return found is not None and found.size > 0
 
-    def _copy_beside(self, source: LocalSource) -> bool:
-        """Take the files beside the logs; of transaction indexes the entries of these offsets."""
+    def _copy_beside(self, source: LocalSource, manifest: bytes | None) -> str:
+        """Take the files beside the logs; of transaction indexes the entries of these offsets.
+        Returns the reason why they will not do, empty if they do.
+        """
         job = self._job
         logs = _over(job, source)
+        if not logs:
+            return "they have none of these offsets"
+        if not job.txn_index_empty and not _has_all(job, logs):
+            # Of a transaction that began below, its entry alone tells that it was aborted.
+            return "they lack some of these offsets, and so the aborts there"
         aborted = []
         for log in logs:
             path = log.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
@@ -282,10 +287,10 @@ class _Gathering:
                 for entry in transaction_index.parse(data, source=str(path))
                 if job.start_offset <= entry.last_offset <= job.end_offset
             ]
-        if not logs or (not aborted and not job.txn_index_empty):
-            return False
+        data = transaction_index.encode(aborted)
+        if not job.txn_index_empty and (wrong := _not_as_told(job, manifest, data)):
+            return wrong
         if aborted:
-            data = transaction_index.encode(aborted)
             _put(job, job.start_offset, TRANSACTION_INDEX_SUFFIX, data)
         if [(each.base_offset, each.next_base_offset) for each in logs] == [
             (job.start_offset, job.end_offset + 1)
@@ -296,7 +301,7 @@ class _Gathering:
             for log in (logs[0], logs[-1]):
                 name = segment_file_name(offset, SNAPSHOT_SUFFIX)
                 _copy(job, offset, SNAPSHOT_SUFFIX, log.path.with_name(name))
-        return True
+        return ""
 
 
 def _make(job: GatherJob, directory: Path) -> None:
@@ -353,6 +358,38 @@ def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
     ]
 
 
+def _has_all(job: GatherJob, logs: list[LocalLog]) -> bool:
+    """True if these logs follow one another over all offsets of the job."""
+    following = job.start_offset
+    for log in logs:
+        if log.base_offset > following:
+            return False
+        following = _end(log) if log.next_base_offset is None else log.next_base_offset
+    return following > job.end_offset
+
+
+def _end(log: LocalLog) -> int:
+    """The offset behind the last batch of an active segment."""
+    end = log.base_offset
+    with log.path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        for _, header in _batches(log.path, file.fileno(), size):
+            end = header.last_offset + 1
+    return end
+
+
+def _not_as_told(job: GatherJob, manifest: bytes | None, transactions: bytes) -> str:
+    """The reason why a transaction index is not all of the damaged one's; empty without one."""
+    if not transactions:
+        return "no transaction index beside them has an entry"
+    if manifest is None:
+        return ""
+    told = parse_manifest(manifest, source=str(job.segment_id)).indexes.get(IndexType.TRANSACTION)
+    if told is None or told.size == len(transactions):
+        return ""
+    return f"their transaction index has {len(transactions)} bytes, not {told.size}"
+
+
 async def _local(job: GatherJob, source: LocalSource, on_read: OnRead) -> AsyncIterator[bytes]:
     """The bytes of the batches of the job's offsets, in whatever segments they are."""
     on_walk = from_threads(on_read)
@@ -376,7 +413,8 @@ def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tu
         return 0, size
     start: int | None = None
     told = 0
-    for position, base_offset in _batches(log.path, descriptor, size):
+    for position, header in _batches(log.path, descriptor, size):
+        base_offset = header.base_offset
         if position - told >= READ_TOLD_BYTES:
             on_walk(position - told)
             told = position
@@ -387,13 +425,13 @@ def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tu
     return (size if start is None else start), size
 
 
-def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, int]]:
-    """(position, base offset) of each batch, by the headers alone."""
+def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
+    """(position, header) of each batch."""
     position = 0
     while position + HEADER_BYTES <= size:
         data = os.pread(descriptor, HEADER_BYTES, position)
         header = parse_header(data, source=str(path), position=position)
-        yield position, header.base_offset
+        yield position, header
         position += header.size_bytes
 
 
