@@ -29,6 +29,7 @@ from kafka_formats.log_names import (
     LOG_SUFFIX,
     META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
+    parse_segment_file_name,
 )
 from kafka_formats.offset_checkpoint import LOG_START_FILE
 from kafka_formats.properties import encode_partition_metadata, parse_partition_metadata
@@ -138,7 +139,7 @@ def find_place(
     directory = log_dir / name
     done = finished_log(directory)
     if done is None or not restore.goes_on(parse_begun(done.restore)):
-        check_empty(directory)
+        check_empty(directory, restore.end_offset)
     known = _known_topic_id(directory, staging_of(directory))
     if topic_id not in (None, known):
         raise Conflict(
@@ -172,14 +173,25 @@ def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
     return None
 
 
-def check_empty(directory: Path) -> None:
-    """Raise Conflict if the partition has any byte of a log."""
+def check_empty(directory: Path, end_offset: int) -> None:
+    """Raise Conflict if the partition has any byte of a log, or has had: the broker names its
+    empty segment by the offset that comes next, and no log may end below that. `end_offset` is the
+    restored one's (exclusive).
+    """
     for path in directory.glob(f"*{LOG_SUFFIX}"):
         if path.stat().st_size:
             raise Conflict(
                 f"{directory} holds a log ({path.name} has {path.stat().st_size} bytes): a restore "
                 "never writes where records are. Choose an empty topic or another --topic-as",
                 reason="HOLDS_A_LOG",
+            )
+        parsed = parse_segment_file_name(path.name)
+        if parsed is not None and parsed[0] > end_offset:
+            raise Conflict(
+                f"{directory} had records up to {parsed[0]}, and the restored log would end at "
+                f"{end_offset}: new records would get the offsets of earlier ones, and consumers "
+                "pass them over. Choose an empty topic or another --topic-as",
+                reason="HAD_A_LOG",
             )
 
 
@@ -251,7 +263,7 @@ def publish(place: Place, finished: FinishedLog) -> None:
     sync_path(staging)
     _set_log_start(place, finished.log)
     if place.directory.exists():
-        check_empty(place.directory)
+        check_empty(place.directory, finished.log.end_offset)
         shutil.rmtree(place.directory)
     staging.rename(place.directory)
     sync_path(place.log_dir)

@@ -207,10 +207,33 @@ def test_a_directory_that_holds_a_log_is_never_written_to(tmp_path: Path) -> Non
     directory = tmp_path / "orders-0"
     directory.mkdir()
     (directory / "00000000000000000000.log").write_bytes(b"")
-    check_empty(directory)
+    check_empty(directory, 0)
     (directory / "00000000000000000007.log").write_bytes(b"x")
     with pytest.raises(Conflict, match="holds a log"):
         find_place([tmp_path], "orders", 0, NEW_ID, ANYTHING)
+
+
+def test_a_log_never_ends_below_the_offsets_that_a_broker_has_given_out(
+    tier: CapturedTier, log_dir: Path
+) -> None:
+    """A broker whose records all expired has one empty segment, named by the next offset."""
+    (partition, *_) = tier.partitions("orders")
+    start, end = whole(tier, partition)
+    directory = log_dir / "orders-0"
+    directory.mkdir()
+    (directory / "partition.metadata").write_text(f"version: 0\ntopic_id: {partition.topic_id}")
+    empty = directory / f"{end + 1:020}.log"
+    empty.write_bytes(b"")
+    going_on = Begun(str(partition), start, end, "")
+    with pytest.raises(Conflict, match=rf"records up to {end + 1}, .* would end at {end}: "):
+        find_place([log_dir], "orders", 0, None, going_on)
+    place = Place(log_dir, "orders", 0, partition.topic_id)
+    with pytest.raises(Conflict, match="new records would get the offsets of earlier ones"):
+        restore(tier, partition, place, start, end)
+    assert list(directory.glob("*.log")) == [empty], "it stays as it is"
+    empty.rename(directory / f"{end:020}.log")
+    assert find_place([log_dir], "orders", 0, None, going_on) == place
+    assert restore(tier, partition, place, start, end).end_offset == end
 
 
 def test_the_topic_id_is_the_brokers_own_or_has_to_be_said(tmp_path: Path) -> None:
