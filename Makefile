@@ -22,7 +22,7 @@ SERVERS := $(PYTEST) -n 4 --dist loadfile --no-loadscope-reorder -q
 LONGEST_INTEGRATION := $(addprefix tests/,pipeline/cluster/test_killed_executors.py \
 	broker_plugin/test_plugin_build.py pipeline/jobs/test_jobs_on_minio.py \
 	durability/test_node_power_cuts.py strandline/test_bad_stores.py pipeline/jobs/test_rebuild.py \
-	strandline/test_disaster_recovery.py durability/test_killed_nodes.py \
+	strandline/test_disaster_recovery.py deploy/test_recovery.py durability/test_killed_nodes.py \
 	strandline/cli/test_repair_command.py)
 LONGEST_E2E := $(addprefix tests/e2e/test_,recipes.py trouble_is_told.py three_nodes.py three_brokers.py \
 	sidecar_beside_kafka.py) tests/kafka_suites/test_subset.py \
