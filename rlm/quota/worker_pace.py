@@ -94,20 +94,30 @@ class _Lane:
 class GrantBook:
     """Questions to the supervisor that are not answered yet."""
 
-    def __init__(self, send: Callable[[int, Flow, str | None, int], None]) -> None:
-        """`send` puts a question, by its number, to the supervisor."""
+    def __init__(
+        self,
+        send: Callable[[int, Flow, str | None, int], None],
+        take_back: Callable[[int], None],
+    ) -> None:
+        """`send` puts a question, by its number, to the supervisor; `take_back` ends it."""
         self._send = send
+        self._take_back = take_back
         self._last = 0
         self._open: dict[int, asyncio.Future[None]] = {}
 
     async def ask(self, flow: Flow, topic: str | None, size: int) -> None:
-        """Ask, and wait for the answer. A cancelled caller drops its question."""
+        """Ask, and wait for the answer. A cancelled caller takes its question back: those behind it
+        must not wait for bytes that nobody moves.
+        """
         self._last += 1
         number = self._last
         self._open[number] = asyncio.get_running_loop().create_future()
         try:
             self._send(number, flow, topic, size)
             await self._open[number]
+        except asyncio.CancelledError:
+            self._take_back(number)
+            raise
         finally:
             del self._open[number]
 

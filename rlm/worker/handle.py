@@ -34,6 +34,7 @@ from rlm.worker.messages import (
     StartJob,
     StoreCalls,
     TakeBytes,
+    TakeNoBytes,
     ToWorker,
     Welcome,
     frame,
@@ -158,7 +159,7 @@ class WorkerHandle:
         self.dead = asyncio.Event()
         self.told = Heartbeat()
         self._take = take
-        self._grants: set[asyncio.Task[None]] = set()
+        self._grants: dict[int, asyncio.Task[None]] = {}
         self._limits = limits
         self._ambient = ambient
         self._on_store_call = on_store_call
@@ -312,6 +313,10 @@ class WorkerHandle:
                 if isinstance(message, TakeBytes):
                     self._grant(message)
                     continue
+                if isinstance(message, TakeNoBytes):
+                    if message.number in self._grants:
+                        self._grants[message.number].cancel()
+                    continue
                 if not isinstance(message, CallMessage):
                     raise InternalError(f"a worker does not send {type(message).__name__}")
                 self._deliver(message)
@@ -332,15 +337,17 @@ class WorkerHandle:
             self._holding.discard(message.job_id)
 
     def _grant(self, asked: TakeBytes) -> None:
-        """Answer once the bytes may move; bounded by the worker's requests under way."""
+        """Answer once the bytes may move, unless the worker takes its question back; bounded by
+        its requests under way.
+        """
 
         async def grant() -> None:
             await self._take(asked.flow, asked.topic, asked.size)
             self._send(Granted(asked.number))
 
         task = asyncio.create_task(grant(), name=f"grant {asked.size} bytes to worker {self.pid}")
-        self._grants.add(task)
-        task.add_done_callback(self._grants.discard)
+        self._grants[asked.number] = task
+        task.add_done_callback(lambda _: self._grants.pop(asked.number))
 
     async def _watch(self) -> None:
         """Kill a worker that is silent or does not confirm; fail reads without data."""
@@ -395,7 +402,7 @@ class WorkerHandle:
 
     def _fail_calls(self) -> None:
         self.dead.set()
-        for grant in self._grants:
+        for grant in self._grants.values():
             grant.cancel()
         for call, _ in self._calls.values():
             call.fail(RetryLater(f"the worker process {self.pid} ended ({self.ending})"))

@@ -180,6 +180,13 @@ class TakeBytes:
 
 
 @dataclass(frozen=True, slots=True)
+class TakeNoBytes:
+    """Nobody waits any more for the Granted of this number."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Progress:
     """The progress of a copy."""
 
@@ -275,6 +282,7 @@ FromWorker = (
     | Heartbeat
     | StoreCalls
     | TakeBytes
+    | TakeNoBytes
     | Progress
     | ReadOn
     | Began

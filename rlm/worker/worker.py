@@ -52,6 +52,7 @@ from rlm.worker.messages import (
     StartJob,
     StoreCalls,
     TakeBytes,
+    TakeNoBytes,
     Welcome,
     data_frame,
     frame,
@@ -124,7 +125,9 @@ async def serve(
             writer.write(frame(Failed(NO_JOB, error)))
             await writer.drain()
             return
-        grants = GrantBook(functools.partial(ask_for_bytes, writer))
+        grants = GrantBook(
+            functools.partial(ask_for_bytes, writer), functools.partial(ask_no_more, writer)
+        )
         pace = WorkerPace(Paces(), grants.ask)
         turns = CopyTurns(ambient.monotonic)
         stores: dict[str, ObjectStore] = {}
@@ -160,6 +163,11 @@ def ask_for_bytes(
 ) -> None:
     if not writer.is_closing():
         writer.write(frame(TakeBytes(number, flow, topic, size)))
+
+
+def ask_no_more(writer: asyncio.StreamWriter, number: int) -> None:
+    if not writer.is_closing():
+        writer.write(frame(TakeNoBytes(number)))
 
 
 def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:

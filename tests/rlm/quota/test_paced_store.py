@@ -106,7 +106,8 @@ async def test_without_a_limit_nobody_is_asked(
 
 async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None:
     numbers: list[int] = []
-    book = GrantBook(lambda number, *_: numbers.append(number))
+    taken_back: list[int] = []
+    book = GrantBook(lambda number, *_: numbers.append(number), taken_back.append)
     first = asyncio.create_task(book.ask(Flow.COPY, None, 5))
     await asyncio.sleep(0)
     book.answered(17)
@@ -121,3 +122,8 @@ async def test_an_answer_that_nobody_waits_for_any_more_is_passed_over() -> None
     book.answered(numbers[1])
     await second
     assert len(set(numbers)) == 2
+    third = asyncio.create_task(book.ask(Flow.COPY, None, 5))
+    await asyncio.sleep(0)
+    third.cancel()
+    await asyncio.gather(third, return_exceptions=True)
+    assert taken_back == [numbers[2]], "those behind it need not wait"

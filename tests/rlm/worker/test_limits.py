@@ -83,6 +83,48 @@ async def test_what_moves_is_asked_for_while_it_is_limited_and_only_then(
         await pool.close()
 
 
+class NoFlow(CountingFlow):
+    """Nothing may be read."""
+
+    async def take(self, flow: Flow, topic: str | None, size: int) -> None:
+        if flow is Flow.READ:
+            self.asked[flow, topic] += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.asked[flow, topic] -= 1
+        await super().take(flow, topic, size)
+
+
+async def test_a_read_that_is_given_up_leaves_nobody_waiting_for_its_bytes(
+    tmp_path: Path, job: CopyJob
+) -> None:
+    """At a low limit readers that give up, and try again, took all of it and read nothing."""
+    (tmp_path / "tier").mkdir()
+    flow = NoFlow(FlowLimits(Rates(read_bytes_per_s=MIB)))
+    pool = WorkerPool(
+        COMMAND,
+        {STORE: StoreConfig(name=STORE, kind="filesystem", path=tmp_path / "tier", prefix=PREFIX)},
+        WorkerAmbient(ambient.monotonic, ambient.sleep),
+        limits=LIMITS,
+        flow=flow,
+    )
+    try:
+        await pool.start()
+        segment = tiered(job, await pool.copy(job))
+        waiting = Flow.READ, job.segment_id.partition.topic
+        async with asyncio.timeout(10):
+            stream = pool.read_log(LogRequest(segment))
+            read = asyncio.ensure_future(anext(stream))
+            while not flow.asked[waiting]:
+                await asyncio.sleep(0.01)
+            read.cancel()
+            while flow.asked[waiting]:
+                await asyncio.sleep(0.01)
+    finally:
+        await pool.close()
+
+
 class SlowFlow(CountingFlow):
     """Every grant takes 10 s, by the supervisor's clock."""
 
