@@ -35,6 +35,8 @@ TopicIdOption = Annotated[
     str | None, typer.Option(help="Incarnation of the topic; default: the newest.")
 ]
 
+RETENTION = ("retention_ms", "retention_bytes")
+
 policy_app = command_group("A topic's retention in the tier and its kill switches: show, set.")
 
 
@@ -100,6 +102,7 @@ def policy_set_command(
         check_topic_known(client, topic, to_change=True)
     policy = before | changed_policy(before, changes)
     effect = _effect(client, topic, policy)
+    trash = _trash(client, topic, policy["topic_id"])
     if not dry_run:
         policy = change_policy(client, before, changes)
 
@@ -107,8 +110,11 @@ def policy_set_command(
         print_fields(_fields(policy))
         told = _effect_text(policy, effect, dry_run=dry_run) + _following_text(before, policy)
         print_text(told)
+        if trash["segments"] and any(policy[name] != before[name] for name in RETENTION):
+            print_text(_trash_text(topic, trash))
 
-    return Answer({"policy": policy, "dry_run": dry_run, "next_pass": effect}, show)
+    answer = {"policy": policy, "dry_run": dry_run, "next_pass": effect, "in_trash": trash}
+    return Answer(answer, show)
 
 
 def _changes(
@@ -139,7 +145,7 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
         partitions = list(client.pages(topic_path(topic), "partition_list"))
     except NotFound:
         return effect
-    asked = {name: body[name] for name in ("retention_ms", "retention_bytes")}
+    asked = {name: body[name] for name in RETENTION}
     for each in partitions:
         if not each["remote_segments"] or each["topic_id"] != body["topic_id"]:
             continue
@@ -151,6 +157,24 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
         effect["partitions_braked"] += plan["brake"] is not None
         effect["held_back"] = effect["held_back"] or plan["held_back"]
     return effect
+
+
+def _trash(client: NodeClient, topic: str, topic_id: str | None) -> dict[str, int]:
+    """Sums of what an earlier retention took. It goes on to be deleted under any policy."""
+    found = [
+        each
+        for each in client.pages("/v1/trash", "partitions", topic=topic)
+        if each["topic_id"] == topic_id and each["state"] == "expired"
+    ]
+    return {name: sum(each[name] for each in found) for name in ("segments", "size_bytes")}
+
+
+def _trash_text(topic: str, trash: dict[str, int]) -> str:
+    return (
+        f"{trash['segments']} segments, {human_bytes(trash['size_bytes'])}, are in the trash since "
+        "an earlier retention took them. They are deleted once their time there is over, whatever "
+        f"the policy keeps by now: `strandline trash restore {topic} --why ...` brings them back"
+    )
 
 
 def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: bool) -> str:

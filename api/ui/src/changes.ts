@@ -3,6 +3,7 @@
 import { ask, partitionPath, path, ProblemError } from "./ask";
 import { pausedBy, whole, type Change, type Foretold } from "./foretell";
 import { bytes, number, plural } from "./format";
+import type { Trash, Trashed } from "./trash";
 
 interface Scope {
   kind: string;
@@ -109,12 +110,16 @@ export async function retention({ topic, topic_id, partition }: OfTopic, values:
   const now = await ask<Policy>(path(policyPath(topic), { topic_id }));
   const answer = await ask(path(partitionPath(topic, partition, "/retention/plan"), { topic_id }), { method: "POST", body });
   const { copy_paused, delete_paused, follow_delete_records, offset } = now;
+  const { partitions } = await ask<Trash>(path("/v1/trash", { topic, limit: 1000 }));
+  const taken = partitions.filter((each) => each.topic_id === topic_id && each.state === "expired");
+  const sum = (of: (each: Trashed) => number) => taken.reduce((total, each) => total + of(each), 0);
   return {
     changes: [
       { what: "records are kept for", now: ms(now.retention_ms), then: ms(body.retention_ms) },
       { what: "kept of each partition", now: size(now.retention_bytes), then: size(body.retention_bytes) },
     ],
     answer,
+    notes: taken.length === 0 ? [] : [`${bytes(sum((each) => each.size_bytes))} of the topic in ${plural(sum((each) => each.segments), "segment")} are in the trash, and go when their time there is over, whatever is kept from now on: only a restore brings them back.`],
     kept: { copy_paused, delete_paused, follow_delete_records, replaces_offset: offset },
   };
 }

@@ -60,6 +60,24 @@ def expired_by_mistake(node: NodeProcess) -> None:
     node.wait_until(lambda: earliest(node) == 30, "retention marks all of it", deadline_s=60)
 
 
+def test_a_policy_that_is_set_right_says_what_only_a_restore_brings_back(
+    tmp_path: Path, log: KafkaLog
+) -> None:
+    with started(tmp_path) as node:
+        copied(node)
+        expired_by_mistake(node)
+        right = ("policy", "set", "orders", "--retention-time", "unlimited")
+        told = said(asked(node, *right))
+        assert "no segment would be deleted now" in told
+        assert "3 segments, " in told
+        assert "`strandline trash restore orders --why ...` brings them back" in told
+        assert answer(node, *right)["in_trash"]["segments"] == 3
+        assert "in the trash" not in said(asked(node, *right[:3], "--copying", "paused"))
+        asked(node, "trash", "restore", "orders", *WHY)
+        assert "in the trash" not in said(asked(node, *right, "--dry-run"))
+        assert answer(node, *right)["in_trash"] == {"segments": 0, "size_bytes": 0}
+
+
 def test_what_a_policy_of_a_second_took_is_restored_byte_for_byte(
     tmp_path: Path, log: KafkaLog
 ) -> None:
