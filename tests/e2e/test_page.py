@@ -111,6 +111,36 @@ def test_a_partition_is_found_and_zoomed_by_keyboard_down_to_a_segment_and_its_h
     tab.picture("segment")
 
 
+def test_a_view_that_lacks_a_part_is_not_called_safe(tab: Tab) -> None:
+    silent = {"node": 3, "answered": False, "reason": "timeout", "text": "no answer within 2 s"}
+    told: dict[str, object] = {
+        "nodes": [silent], "problems": [], "log_dir_problem_count": 0, "log_dir_problems": [],
+    }  # fmt: skip
+    page = tab.open("quorum")
+    page.route("**/v1/cluster/problems", lambda route: route.fulfill(json=told))
+    page.get_by_role("link", name="Overview").click()
+    verdict = page.get_by_role("region", name="look at this")
+    expect(verdict).to_contain_text("node 3 does not tell its problems (timeout)")
+    place = {"node": 3, "path": "/disk2", "kind": "unreadable", "text": "Input/output error"}
+    told |= {"nodes": [], "log_dir_problem_count": 1, "log_dir_problems": [place]}
+    expect(verdict).to_contain_text("1 problem in log directories, told below")
+
+
+def test_a_time_that_no_calendar_has_leaves_the_page_standing(quorum: NodeQuorum, tab: Tab) -> None:
+    """As with records whose producer counts nanoseconds, and a retention without an end."""
+    policy = {"retention_bytes": None, "copy_paused": False, "delete_paused": False}
+    url, admin = (
+        f"{quorum.nodes[1].url}/v1/topics/payments/policy",
+        {"Authorization": "Bearer chief"},
+    )
+    said = PLAIN.put(url, json={**policy, "retention_ms": 2**62}, headers=admin)
+    assert said.status_code == 200, said.text
+    page = tab.open("partitions/payments/1")
+    plan = page.locator("dl", has_text="Next is due")
+    expect(plan).to_contain_text(re.compile(r"Next is due\s*4,611,6[0-9,]+ ms"))
+    assert PLAIN.put(url, json={**policy, "retention_ms": None}, headers=admin).status_code == 200
+
+
 def test_quorum_and_audit_show_what_all_nodes_tell(quorum: NodeQuorum, tab: Tab) -> None:
     page = tab.open("quorum")
     replicas = page.get_by_role("table", name="Replicas of the log")

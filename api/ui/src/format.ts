@@ -23,7 +23,11 @@ export function age(ms: number | null | undefined): string {
   return `${(s / 31_536_000).toFixed(1)} years`;
 }
 
-export const time = (ms: number | null | undefined): string =>
-  ms === null || ms === undefined || ms < 0 ? "–" : new Date(ms).toISOString().replace("T", " ").replace(/\.\d+Z/, " UTC");
+const DATE_MS_MAX = 8.64e15; // JavaScript has no date beyond; a record's time is its producer's word
+
+export function time(ms: number | null | undefined): string {
+  if (ms === null || ms === undefined || ms < 0) return "–";
+  return ms > DATE_MS_MAX ? `${number(ms)} ms` : new Date(ms).toISOString().replace("T", " ").replace(/\.\d+Z/, " UTC");
+}
 
 export const plural = (count: number, one: string, many = `${one}s`): string => `${number(count)} ${count === 1 ? one : many}`;

@@ -3,7 +3,7 @@ import { lazy, Suspense, useEffect, useMemo, useState } from "react";
 import type { Lagging, LiveState, Running, WholeLag, WholeProblems, WholeRunning } from "./answers";
 import { age, bytes, number, plural, time } from "./format";
 import { LAG_ADDRESS, noteLag, useLagHistory } from "./lag_history";
-import { useAnswer, useLive } from "./live";
+import { useAnswer, useLive, type Answer } from "./live";
 import { Card, Loaded, PartitionLink, Silent, Status, Table, Trouble, type Tone } from "./parts";
 
 const Line = lazy(() => import("./chart"));
@@ -37,19 +37,25 @@ function together({ problems }: WholeProblems): SharedProblem[] {
 
 const ofNodes = (nodes: number[]): string => `${nodes.length === 1 ? "node" : "nodes"} ${nodes.join(", ")}`;
 
-export function verdictOf(lag: WholeLag, problems: WholeProblems | null, state: LiveState | null): Verdict {
+export function verdictOf(lag: WholeLag, { data: problems, problem }: Answer<WholeProblems>, state: LiveState | null): Verdict {
   const { total } = lag;
   const bad: string[] = [];
   const warn: string[] = [];
   if (total.gone_offsets > 0) bad.push(`${plural(total.gone_offsets, "offset")} left a broker's disk before they were copied`);
   if (total.blocked > 0) bad.push(`${plural(total.blocked, "partition")} blocked by a damaged segment`);
   if (state !== null && state.leader_id === null) bad.push("the metadata quorum has no leader that this node knows of");
-  for (const each of lag.nodes.filter((node) => !node.answered)) warn.push(`node ${each.node} does not answer (${each.reason}): what it has not copied is not counted here`);
+  const silent = lag.nodes.filter((each) => !each.answered);
+  for (const each of silent) warn.push(`node ${each.node} does not answer (${each.reason}): what it has not copied is not counted here`);
+  for (const each of (problems?.nodes ?? []).filter((each) => !each.answered && !silent.some(({ node }) => node === each.node))) warn.push(`node ${each.node} does not tell its problems (${each.reason})`);
+  if (problem !== null) warn.push(`the nodes' problems are not known, or not as of now: ${problem.detail}`);
   const told = problems === null ? [] : together(problems);
   for (const each of told.slice(0, TOLD_MAX)) warn.push(`${ofNodes(each.nodes)}: ${each.text}`);
   if (told.length > TOLD_MAX) warn.push(`${plural(told.length - TOLD_MAX, "further problem")}, told below`);
+  const unread = problems?.log_dir_problem_count ?? 0;
+  if (unread > 0) warn.push(`${plural(unread, "problem")} in log directories, told below: what can't be read there is not copied`);
   if (bad.length > 0) return { tone: "bad", text: "Data is at risk", why: [...bad, ...warn] };
   if (warn.length > 0) return { tone: "warn", text: "No loss is known, but look at this", why: warn };
+  if (problems === null) return { tone: "idle", text: "Looking", why: ["what the nodes tell of their problems has not come yet"] };
   if (total.partitions === 0) return { tone: "idle", text: "Nothing is tiered yet", why: ["no node leads a partition that is tiered"] };
   return { tone: "good", text: "All data is safe", why: [total.segments === 0 ? "every sealed segment is in the tier" : "what is sealed and not in the tier yet is on the brokers' disks"] };
 }
@@ -151,7 +157,7 @@ export function Overview() {
       <h1>Overview</h1>
       <Loaded answer={lag}>
         {(data) => {
-          const verdict = verdictOf(data, problems.data, state);
+          const verdict = verdictOf(data, problems, state);
           return (
             <section className={`verdict ${verdict.tone}`} aria-labelledby="verdict">
               <h2 id="verdict"><Status tone={verdict.tone}>{verdict.text}</Status></h2>

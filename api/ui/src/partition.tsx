@@ -40,7 +40,7 @@ function StripOf({ name, row }: { name: PartitionName; row: PartitionRow | null 
         return (
           <>
             <StripPicture strip={strip} row={row} range={range ?? all} all={all} choose={setRange} open={open} />
-            <Table caption={step === 1 && strip.whole ? "Segments that serve these offsets" : `${listed.length} of the segments that serve these offsets; zoom in for the rest`} columns={columns} rows={listed} rowKey={(piece) => piece.segment_id} empty="Nothing is tiered here." />
+            <Table caption={step === 1 && strip.whole ? "Segments that serve these offsets" : `${listed.length} of the segments that serve these offsets; zoom in for the rest`} columns={columns} rows={listed} rowKey={(piece) => `${piece.segment_id}-${piece.start_offset}`} empty="Nothing is tiered here." />
             {strip.lost_ranges.length > 0 && (
               <Table
                 caption="Lost offsets"

@@ -53,7 +53,7 @@ export function StripPicture({ strip, row, range, all, choose, open }: {
           <pattern id="local" width="5" height="5" patternUnits="userSpaceOnUse"><rect width="5" height="2.5" className="local" /></pattern>
         </defs>
         {shown.map((piece) => (
-          <rect key={piece.segment_id} {...bar(piece.start_offset, piece.end_offset)} y={ROWS.tiered} className="tiered" onClick={() => open(piece.segment_id)}>
+          <rect key={`${piece.segment_id}-${piece.start_offset}`} {...bar(piece.start_offset, piece.end_offset)} y={ROWS.tiered} className="tiered" onClick={() => open(piece.segment_id)}>
             <title>{`${number(piece.start_offset)} to ${number(piece.end_offset)}, ${time(piece.max_timestamp_ms)}`}</title>
           </rect>
         ))}
