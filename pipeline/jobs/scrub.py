@@ -18,7 +18,7 @@ from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue, DamagedSegment, TieredSegment
 from pipeline.jobs.job import JobContext
-from pipeline.jobs.scrub_post import ScrubPost, open_post
+from pipeline.jobs.scrub_post import ScrubPost, ToldDamage, open_post
 from pipeline.jobs.scrub_report import PartitionResult, ScrubReport
 from pipeline.jobs.scrub_segment import RESTORE, scrub_segment
 from pipeline.jobs.scrub_state import ScrubState
@@ -108,8 +108,14 @@ def run(
         scrub.take(unreadable)
         known = 0
         left: list[TieredSegment] = []
+        # What the file knows to be right is posted as such, and may be damaged since.
+        damage = ToldDamage() if options.state is None else post.told_damage()
         for segments in wanted.values():
-            verdicts = state.known(segments, records=options.records)
+            verdicts = [
+                verdict
+                for verdict in state.known(segments, records=options.records)
+                if not damage.may_be(verdict.segment_id)
+            ]
             known += len(verdicts)
             scrub.take(verdicts)
             settled = {verdict.segment_id for verdict in verdicts}

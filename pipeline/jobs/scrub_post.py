@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 
 from kafka_formats.errors import StrandlineError
 from pipeline.catalogue.node_address import node_address
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.jobs.scrub_report import PartitionResult
+from rlmm.segment import RemoteLogSegmentId
 
 PATH = "/v1/jobs/scrub"
 PARTITIONS_PER_POST = 100
@@ -21,6 +23,22 @@ DAMAGE_PER_POST = 50
 
 FINDINGS_PER_SEGMENT = 3
 TEXT_CHARACTERS_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ToldDamage:
+    """Damage that a node lists: ids of segments, and partitions (topic id, number) of which it does
+    not name all damaged ones.
+    """
+
+    segments: frozenset[str] = frozenset()
+    partitions: frozenset[tuple[str, int]] = frozenset()
+
+    def may_be(self, segment_id: RemoteLogSegmentId) -> bool:
+        """True if the segment is damaged by this list, or may be."""
+        partition = segment_id.partition
+        whole = str(partition.topic_id), partition.partition
+        return str(segment_id.id) in self.segments or whole in self.partitions
 
 
 class ScrubPost:
@@ -36,6 +54,26 @@ class ScrubPost:
     @property
     def posted(self) -> bool:
         return self._client is not None and self.why_not is None
+
+    def told_damage(self) -> ToldDamage:
+        """The damage that the node lists now. If it does not tell, nothing is posted to it: a
+        result ends the damage found earlier.
+        """
+        if self._client is None:
+            return ToldDamage()
+        try:
+            told = list(self._client.pages(PATH, "partitions", damaged="true"))
+        except StrandlineError as error:
+            self._client, self.why_not = None, str(error)
+            return ToldDamage()
+        return ToldDamage(
+            frozenset(each["segment_id"] for one in told for each in one["damage"]),
+            frozenset(
+                (one["topic_id"], one["partition"])
+                for one in told
+                if one["damaged"] > len(one["damage"])
+            ),
+        )
 
     def add(self, result: PartitionResult) -> None:
         """Add the result of a complete partition; it is sent together with others."""

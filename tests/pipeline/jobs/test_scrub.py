@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -292,9 +293,16 @@ def test_in_a_bucket_a_segment_without_its_log_is_damaged_while_its_manifest_is_
 class Client:
     """A node that takes posts, or not."""
 
-    def __init__(self, error: Exception | None = None) -> None:
+    def __init__(self, error: Exception | None = None, damaged: Sequence[Any] = ()) -> None:
         self.bodies: list[Any] = []
         self._error = error
+        self._damaged = damaged
+
+    def pages(self, path: str, key: str, *, damaged: str) -> Iterator[Any]:
+        if self._error is not None:
+            raise self._error
+        assert (path, key, damaged) == ("/v1/jobs/scrub", "partitions", "true")
+        yield from self._damaged
 
     def post(self, path: str, body: Any) -> Any:
         if self._error is not None:
@@ -321,6 +329,44 @@ def test_results_are_posted_in_bounded_bodies(tier: FolderTier) -> None:
     refusing: Any = Client(RetryLater("not now"))
     post = ScrubPost(refusing)
     post.add(result)
+    assert (post.posted, post.why_not) == (False, "not now")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("named", [True, False], ids=["named", "one of many"])
+def test_a_segment_that_the_node_lists_as_damaged_is_read_whatever_the_file_says(
+    spark: SparkSession,
+    tier: FolderTier,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    named: bool,
+) -> None:
+    """Another scrub found it since. The result would end the damage at the node."""
+    segment, state = tier.segments("orders")[1], tmp_path / "scrub.jsonl"
+    run(spark, Catalogued(tier), state=state)
+    whole = tier.file(segment).read_bytes()
+    tier.file(segment).write_bytes(whole[:3_000] + b"\0" + whole[3_001:])
+    damage = [{"segment_id": str(segment.segment_id.id)}] if named else []
+    partition = segment.partition
+    told = {
+        "topic_id": str(partition.topic_id), "partition": partition.partition,
+        "damaged": 1, "damage": damage,
+    }  # fmt: skip
+    client: Any = Client(damaged=[told])
+    monkeypatch.setattr(scrub, "open_post", lambda *_: nullcontext(ScrubPost(client)))
+    report = run(spark, Catalogued(tier), state=state)
+    (damaged,) = [each for result in report.partitions for each in result.damaged]
+    assert (damaged.segment_id, report.posted) == (segment.segment_id, True)
+    others = sum(map(len, tier.found.values())) - report.known
+    assert others == (1 if named else len(tier.found[partition]))
+
+
+def test_a_node_that_does_not_tell_its_damage_gets_no_results(tier: FolderTier) -> None:
+    client: Any = Client(RetryLater("not now"))
+    post = ScrubPost(client)
+    assert not post.told_damage().may_be(tier.segments("orders")[0].segment_id)
+    post.add(PartitionResult(tier.segments("orders")[0].partition, 0, 99))
+    post.flush()
     assert (post.posted, post.why_not) == (False, "not now")
 
 
