@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,9 @@ from dataclasses import dataclass
 from kafka_formats.errors import StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.broker_view import BrokerView
+from rlm.migration.import_plan import import_problems
 from rlm.migration.settings_check import checked_settings
-from rlm.migration.topic_checks import TOPIC, Check, PartitionRead, check_reads
+from rlm.migration.topic_checks import TOPIC, Check, PartitionRead, check_import, check_reads
 from rlm.migration.topic_reader import TopicReader
 from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.segment import PartitionDeleteState, SegmentState
@@ -60,7 +62,7 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
         reader = await TopicReader.open(view)
     except StrandlineError as error:
         return Examination([*checks, Check(f"topic {TOPIC}", False, str(error))], (), ())
-    reads, found = [], []
+    reads, found, refused = [], [], []
     try:
         for place, partition in enumerate(reader.partitions):
 
@@ -70,9 +72,12 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
             replay, read = await reader.read(partition, told)
             reads.append(read)
             found += summaries(partition, replay)
+            for tip, cache in replay.caches.items():
+                refused += await asyncio.to_thread(import_problems, tip, cache)
     finally:
         await reader.close()
-    return Examination([*checks, *check_reads(reads)], reads, found)
+    checks += [*check_reads(reads), check_import(refused)]
+    return Examination(checks, reads, found)
 
 
 def summaries(metadata_partition: int, replay: TopicReplay) -> list[PartitionSummary]:

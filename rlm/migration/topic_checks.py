@@ -99,6 +99,19 @@ def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
     )
 
 
+def check_import(refused: Sequence[str]) -> Check:
+    """Check that the metadata log can have every segment: `refused` tells of those that it can't,
+    as `import_plan.import_problems`.
+    """
+    return _check(
+        "every segment can be imported",
+        refused,
+        "the metadata log takes them as they are",
+        "a switch would stop there; retention or a deleted topic takes them away, and brokers may "
+        "stay with Kafka's own manager until then",
+    )
+
+
 def passed_over(read: Iterable[PartitionRead]) -> dict[str, int]:
     """The number of records that Kafka's own manager passes over, by the reason."""
     found: dict[str, int] = {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -14,6 +15,7 @@ from rlm.migration.examination import Examination, examine_topic
 from rlm.migration.topic_checks import TOPIC
 from rlm.migration.topic_partitioner import metadata_partition
 from rlmm.records.segment_records import encode_segment_record
+from rlmm.segment import RemoteLogSegmentMetadata
 from strandline.cli.exit_codes import ExitCode
 from tests.integration.test_broker_view import connection_settings, view_of
 from tests.real.kafka import KafkaBroker
@@ -121,6 +123,19 @@ async def test_records_from_before_the_topic_was_widened_are_told(
     assert len(found.partitions) == 1
 
 
+async def test_a_segment_that_the_metadata_log_would_refuse_is_told(
+    broker: KafkaBroker, topic: str
+) -> None:
+    tip = TopicIdPartition("orders", ORDERS.topic_id, 0)
+    added = history_of(7, steps=80, partition=tip).records[0]
+    assert isinstance(added, RemoteLogSegmentMetadata)
+    long = encode_segment_record(replace(added, custom_metadata=b"x" * 5_000))
+    produce(broker.bootstrap, topic, metadata_partition(tip, 2), [NewRecord(long)])
+    found, _ = await examined(broker)
+    assert wrong(found).keys() == {"every segment can be imported"}
+    assert str(added.segment_id) in wrong(found)["every segment can be imported"]
+
+
 def records_of(metadata_partition_: int) -> list[NewRecord]:
     """Two records of a partition that belong into this partition of two."""
     tips = (TopicIdPartition("orders", ORDERS.topic_id, number) for number in range(100))
@@ -176,4 +191,4 @@ path = "{tmp_path / "store"}"
     produce(broker.bootstrap, topic, 1, [NewRecord(b"hello")])
     done = strandline("migrate", "check", "--config", config)
     assert done.returncode == ExitCode.INCOMPLETE
-    assert "1 of 7 checks stand in the way of a move" in done.stdout
+    assert "1 of 8 checks stand in the way of a move" in done.stdout

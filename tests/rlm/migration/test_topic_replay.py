@@ -12,7 +12,7 @@ from kafka_formats.record_batch import iter_records
 from rlm.migration.examination import summaries
 from rlm.migration.kafka_cache import Ignored
 from rlm.migration.settings_check import check_settings
-from rlm.migration.topic_checks import Gap, PartitionRead, check_reads, passed_over
+from rlm.migration.topic_checks import Gap, PartitionRead, check_import, check_reads, passed_over
 from rlm.migration.topic_partitioner import metadata_partition
 from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.records.records import encode
@@ -140,6 +140,9 @@ def test_each_fault_of_a_topic_is_one_check_that_says_what_to_do() -> None:
     )
     assert "3: it has no leader" in found["partitions are readable"].detail
     assert passed_over(reads) == {"not_a_start": 2}
+    refused = check_import(["orders-0: custom metadata of 5000 bytes"])
+    assert (refused.ok, "5000 bytes: a switch would stop" in refused.detail) == (False, True)
+    assert check_import([]).ok
 
 
 def test_settings_that_let_records_go_are_named() -> None:
