@@ -142,8 +142,9 @@ class SegmentObjects:
             return error
         return LostSegment(
             f"{self._named()}, is not in the store {self.segment.store!r} any more ({error}): "
-            "retention may have deleted it after the plan. Run it again to plan anew; a query with "
-            "failOnDataLoss=false skips missing segments"
+            "retention may have deleted it after the plan. Run the job again, or load the frame or "
+            "create the view again, to plan anew; with failOnDataLoss=false missing segments are "
+            "skipped"
         )
 
     @contextmanager

@@ -67,10 +67,8 @@ class StrandlineDataSource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:
         """The reader of a batch query."""
         self._check(schema)
-        from pipeline.source.batch_reader import BatchReader, PruningBatchReader
+        from pipeline.source.batch_reader import BatchReader
 
-        if parse_options(self.options).filter_pushdown:
-            return PruningBatchReader(self.options)
         return BatchReader(self.options)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802  Spark's name

@@ -114,7 +114,6 @@ class SourceOptions:
     fail_on_data_loss: bool
     columns: tuple[str, ...]
     isolation: Isolation
-    filter_pushdown: bool
     min_partitions: int | None
     max_records_per_partition: int | None
     max_batch_bytes: int | None
@@ -173,10 +172,6 @@ class SourceOptions:
         for name in _ENDING:
             if name in self.given:
                 raise InvalidRequest("a stream has no end: leave it out", field=name)
-        if self.filter_pushdown:
-            raise InvalidRequest(
-                "Spark pushes no filters into a stream: leave it out", field="filterPushdown"
-            )
         if not admission_control:
             for name in _PER_TRIGGER:
                 if name in self.given:
@@ -193,6 +188,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             found[name] = value.strip()
         elif not _elsewhere(key.lower()):
             raise _unknown(key)
+    _refuse_pushdown(found)
     lowest = _positive(found, "minOffsetsPerTrigger")
     highest = _positive(found, "maxOffsetsPerTrigger")
     if lowest is not None and highest is not None and lowest > highest:
@@ -208,7 +204,6 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(found, "failOnDataLoss", default=True),
         columns=_columns(found),
         isolation=_isolation(found),
-        filter_pushdown=_boolean(found, "filterPushdown", default=False),
         min_partitions=_positive(found, "minPartitions"),
         max_records_per_partition=_positive(found, "maxRecordsPerPartition"),
         max_batch_bytes=_batch_bytes(found),
@@ -237,6 +232,19 @@ def _unknown(key: str) -> InvalidRequest:
         "strandline.store and the options of these two",
         field=key,
     )
+
+
+def _refuse_pushdown(found: Mapping[str, str]) -> None:
+    """Raise InvalidRequest for filters by Spark, which keeps the plan of a frame's first query for
+    all later ones, whatever their filters, and for the other side of a join of the frame to itself.
+    """
+    if _boolean(found, "filterPushdown", default=False):
+        raise InvalidRequest(
+            "Spark up to 4.3 keeps what the filters of a frame's first query leave out away from "
+            "all its later queries, which would lack rows: leave it out, and bound the frame by "
+            "assign, startingOffsets, startingTimestamp, endingOffsets or endingTimestamp",
+            field="filterPushdown",
+        )
 
 
 def _subscription(found: Mapping[str, str]) -> Subscription:

@@ -90,7 +90,7 @@ def test_a_segment_deleted_since_the_plan_fails_the_run_and_the_next_one_takes_t
 ) -> None:
     before, path = world.named_files(), tier.file(world.segments[1])
     world.planned = path.unlink
-    gone = "of orders-0, offsets 10 to 19, is not in the store .* Run it again to plan anew"
+    gone = "of orders-0, offsets 10 to 19, is not in the store .* Run the job again,"
     with pytest.raises(NotFound, match=gone):
         world.run()
     assert_nothing_was_committed(world, before)

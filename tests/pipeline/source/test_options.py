@@ -162,15 +162,20 @@ def test_a_batch_that_would_always_be_empty_is_refused(
     assert refused.value.field == next(iter(options))
 
 
-@pytest.mark.parametrize(
-    "option", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp", "filterPushdown"]
-)
+@pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_refuses_what_only_a_batch_has(option: str) -> None:
-    values = {"endingOffsets": "latest", "filterPushdown": "true", "endingTimestamp": "5"}
+    values = {"endingOffsets": "latest", "endingTimestamp": "5"}
     options = parse(**{option: values.get(option, TIMES)})
     with pytest.raises(InvalidRequest) as refused:
         options.check_stream(admission_control=True)
     assert refused.value.field == option
+
+
+def test_filters_by_spark_are_refused_since_it_would_keep_them_for_later_queries() -> None:
+    with pytest.raises(InvalidRequest, match="later queries, which would lack rows") as refused:
+        parse(filterPushdown="true")
+    assert refused.value.field == "filterPushdown"
+    assert parse(filterPushdown="false").starting == parse().starting
 
 
 def test_limits_of_a_trigger_need_a_spark_that_asks_for_them_and_mean_nothing_in_a_batch() -> None:
