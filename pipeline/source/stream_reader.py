@@ -153,6 +153,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         when it asks for the end.
         """
         begins, planned = stream_offsets.parse(start), stream_offsets.parse(end)
+        if self._fixed is not None:  # looked up at the start of the query, perhaps hours ago
+            self._tier.catalogue.refresh()
         ends, lost = self._identified(planned)
         gone, kept = self._vanished(begins, planned)
         lost += gone

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
-from pyspark.sql.datasource import EqualTo, LessThan
+from pyspark.sql.datasource import EqualTo, InputPartition, LessThan
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from kafka_formats.errors import Conflict, NotFound
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -23,7 +24,7 @@ from pipeline.source.stream_reader import StreamReader
 from pipeline.source.task_partition import TaskPartition
 from pipeline.source.tier_view import TierView
 from rlm.data_plane.read_request import Isolation
-from tests.pipeline.catalogue.test_manifest_catalogue import ORDERS, catalogue, put
+from tests.pipeline.catalogue.test_manifest_catalogue import ORDERS, PREFIX, catalogue, put
 
 UNCOMMITTED = Isolation.READ_UNCOMMITTED
 OTHER_PARTITION = replace(ORDERS, partition=1)
@@ -124,6 +125,32 @@ def test_a_stream_does_not_pass_what_only_segments_in_doubt_have_above_the_end(
         for part in task.slices
     ]
     assert read == [(300, 399), (400, 499)]
+
+
+def test_batches_to_an_end_of_long_ago_read_the_segments_that_are_there_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repair copied one anew while the batches before were read."""
+    put(tmp_path, 1, 0, 99)
+    damaged = put(tmp_path, 2, 100, 199)
+    tier = catalogue(tmp_path)
+    monkeypatch.setattr(stream_reader, "open_catalogue", lambda options: tier)
+    stream = StreamReader({"subscribe": "orders", "isolation": "read_uncommitted"})
+    stream.prepareForTriggerAvailableNow()
+    end = stream.latestOffset(begin := {"orders": {"0": 0}}, ReadAllAvailable())
+    first = stream.partitions(begin, end)
+    mended = put(tmp_path, 3, 100, 199, at_ms=3)
+    for key in damaged.all():
+        (tmp_path / key).unlink()
+
+    again = stream.partitions(begin, end)
+
+    def logs(tasks: list[InputPartition]) -> list[str]:
+        parts = (part for one in tasks if isinstance(one, TaskPartition) for part in one.slices)
+        return [each.segment.keys(PREFIX).log for each in parts]
+
+    assert logs(first)[1:] == [damaged.log]
+    assert logs(again)[1:] == [mended.log]
 
 
 def test_a_batch_query_tells_of_what_only_segments_in_doubt_have_above_the_end(
