@@ -41,7 +41,7 @@ from rlm.delegated.sessions import Made
 from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.migration_phase import TOPIC_PHASES
-from rlmm.partition_state import Mode, PartitionState
+from rlmm.partition_state import Claim, Mode, PartitionState
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -234,6 +234,8 @@ class BrokerCalls:
         state = self.metadata.partition_state(put.partition)
         if state is None:  # a mark that comes late would meet what this node copies meanwhile
             return self._applied()
+        if put.state is not state.delete_state:  # else it is said again, and the claim has ended
+            self._own_claim(put.partition)
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
                 put.partition, put.broker_id, put.event_timestamp_ms, put.state,
@@ -414,6 +416,18 @@ class BrokerCalls:
         """The token of this node's own claim, for a call that was made since. It outlives the
         replica's directory, which the broker removes before the segments of a deleted topic.
         """
+        claim = self._own_claim(tip)
+        if claim.incarnation != self.around.identity.incarnation:
+            raise RetryLater(f"{tip} is not claimed again since this node started")
+        if made.before(claim.token):
+            raise RetryLater(
+                f"{tip}: the broker made this call before it heard of the claim at leader epoch "
+                f"{claim.leader_epoch}: it decides anew"
+            )
+        return claim.token
+
+    def _own_claim(self, tip: TopicIdPartition) -> Claim:
+        """The claim of this node, perhaps from before its start. Fenced: it is another node's."""
         state = self.metadata.partition_state(tip)
         if state is None or state.claim is None:
             raise RetryLater(f"{tip} is not claimed yet")
@@ -422,14 +436,7 @@ class BrokerCalls:
                 f"node {state.claim.incarnation.node_id} holds the claim of {tip} at leader epoch "
                 f"{state.claim.leader_epoch}: this broker does not lead it any more"
             )
-        if state.claim.incarnation != self.around.identity.incarnation:
-            raise RetryLater(f"{tip} is not claimed again since this node started")
-        if made.before(state.claim.token):
-            raise RetryLater(
-                f"{tip}: the broker made this call before it heard of the claim at leader epoch "
-                f"{state.claim.leader_epoch}: it decides anew"
-            )
-        return state.claim.token
+        return state.claim
 
     async def _catch_up(self) -> None:
         """Catch up before "it is deleted already" is said: the view may lack the row because it

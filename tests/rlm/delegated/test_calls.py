@@ -17,7 +17,12 @@ from rlm.delegated import segment_lists, wire
 from rlm.leadership.leadership import Leads, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim, PartitionModeChange
-from rlmm.segment import Incarnation, SegmentState
+from rlmm.segment import (
+    Incarnation,
+    PartitionDeleteState,
+    RemotePartitionDeleteMetadata,
+    SegmentState,
+)
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, refused, segment
@@ -203,6 +208,53 @@ def test_a_broker_that_was_replaced_writes_nothing_more(tmp_path: Path, orders: 
             assert "node 9 holds the claim" in why
             broker.words[("orders", 0)] = NotLeading()
             assert (await refused(plugin.add(segment(tip, 2, 10, 19)))).kind == "retry_later"
+
+    run_virtually(main)
+
+
+def test_a_plug_in_deletes_no_partition_that_another_broker_leads(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Its token is good for its own broker's partitions: of all others nobody announced it any."""
+
+    async def main() -> None:
+        async with beside(tmp_path, orders, broker_of(orders)) as (node, plugin):
+            tip = orders.partition
+            await plugin.announce(tip)
+            await asyncio.sleep(1)
+            await plugin.add(segment(tip, 1, 0, 9))
+            other = Incarnation(9, uuid(99), 1)
+            await node.metadata.claim_partition(
+                PartitionClaim(
+                    tip, Mode.DELEGATED, 1, other, 1, (EpochEntry(0, 0), EpochEntry(1, 25))
+                )
+            )
+            await plugin.announce()
+            for step in list(PartitionDeleteState)[:2]:
+                put = RemotePartitionDeleteMetadata(tip, 1, 5, step)
+                told = await refused(
+                    plugin.call("delete-partition", plugin_bodies.delete_partition(put))
+                )
+                assert told.kind == "fenced"
+            state = node.metadata.partition_state(tip)
+            assert state is not None
+            assert state.delete_state is None
+
+    run_virtually(main)
+
+
+def test_the_steps_of_a_partition_s_deletion_may_be_said_again(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders, broker_of(orders)) as (_, plugin):
+            await plugin.announce(orders.partition)
+            await asyncio.sleep(1)
+            await plugin.add(segment(orders.partition, 1, 0, 9))
+            for step in list(PartitionDeleteState)[:2]:
+                put = RemotePartitionDeleteMetadata(orders.partition, 1, 5, step)
+                for _ in range(2):
+                    await plugin.call("delete-partition", plugin_bodies.delete_partition(put))
 
     run_virtually(main)
 
