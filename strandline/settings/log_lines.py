@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import select
 import sys
 from datetime import UTC, datetime
@@ -24,6 +25,8 @@ PIECE_CHARACTERS = 1_024
 (PIPE_BUF).
 """
 WORKER_TEXT = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
+_CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
+"""Characters that end a line, or that a terminal obeys."""
 
 
 class JsonLines(logging.Formatter):
@@ -52,6 +55,17 @@ class JsonLines(logging.Formatter):
         if record.stack_info:
             line["stack"] = record.stack_info
         return json.dumps(line)
+
+
+class TextLines(logging.Formatter):
+    """One line of text, and behind it the traceback of an exception. Callers' texts stand in
+    messages: none of them can begin a line that looks like one of the node's.
+    """
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in logging
+        """The line, with what is no plain character as Python writes it."""
+        line = super().formatMessage(record)
+        return _CONTROL.sub(lambda found: repr(found[0])[1:-1], line)
 
 
 class LogOutput(logging.StreamHandler[TextIO]):
@@ -116,7 +130,7 @@ def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> L
     """Set up the log of this process; `text` is the format of a line that is not JSON."""
     handler = LogOutput()
     as_json = log_format == "json"
-    handler.setFormatter(JsonLines(node_id) if as_json else logging.Formatter(text))
+    handler.setFormatter(JsonLines(node_id) if as_json else TextLines(text))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.captureWarnings(True)
     return handler

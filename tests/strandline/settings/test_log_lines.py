@@ -7,6 +7,7 @@ import logging
 import os
 import sys
 import threading
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,13 @@ from typing import Any
 import pytest
 
 from rlm.control.node_problem import ProblemArea
-from strandline.settings.log_lines import JsonLines, LogOutput, node_id_in
+from strandline.settings.log_lines import (
+    NODE_TEXT,
+    JsonLines,
+    LogOutput,
+    node_id_in,
+    start_logging,
+)
 from tests.strandline.doctor_home import Home
 
 
@@ -50,6 +57,28 @@ def test_an_exception_stands_in_its_line() -> None:
     exception = json.loads(text)["exception"]
     assert exception.startswith("Traceback")
     assert exception.endswith("ValueError: two\nlines")
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, whose level will be as it was."""
+    level = logging.root.level
+    yield logging.root
+    logging.root.setLevel(level)
+    logging.captureWarnings(capture=False)
+
+
+def test_a_caller_s_text_begins_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, root: logging.Logger
+) -> None:
+    """A plug-in's version is what the holder of a token of role operate says it is."""
+    monkeypatch.setattr(root, "handlers", [])
+    start_logging("text", 3, text=NODE_TEXT)
+    forged = "1.0\n2026-01-01 00:00:00,000 WARNING rlm: DELETED\r\x1b[2J\x85\u2028\u00e4\t."
+    root.warning("plug-in %s", forged)
+    (line,) = capsys.readouterr().err.splitlines()
+    told = r"plug-in 1.0\n2026-01-01 00:00:00,000 WARNING rlm: DELETED\r\x1b[2J\x85\u2028"
+    assert line.endswith(told + "\u00e4\t.")
 
 
 def test_lines_that_cannot_be_written_are_a_problem_until_one_is_written(tmp_path: Path) -> None:
