@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -101,6 +102,11 @@ def _tokens(settings: Settings) -> Finding:
             TokenBook(http.tokens_file)
         except StrandlineError as error:
             return Finding("who may ask", False, str(error))
+        if http.tokens_file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+            detail = (
+                f"others can give themselves a token of role admin: chmod go-w {http.tokens_file}"
+            )
+            return Finding("who may ask", False, detail)
         return Finding("who may ask", True, f"holders of the tokens in {http.tokens_file}")
     if http.anonymous_role == "none":
         detail = 'nobody: set http.tokens_file, or on loopback http.anonymous_role = "read"'

@@ -226,7 +226,11 @@ def test_nobody_may_ask(formatted: Home) -> None:
     formatted.sections["http"] = {"anonymous_role": "none", "tokens_file": str(tokens)}
     assert str(tokens) in formatted.wrong("who may ask")
     tokens.write_text(f"alice admin {'0' * 64}\n")
+    tokens.chmod(0o644)
     assert formatted.findings(code=ExitCode.OK)["who may ask"].ok
+    for mode in (0o664, 0o646):
+        tokens.chmod(mode)
+        assert f"chmod go-w {tokens}" in formatted.wrong("who may ask")
 
 
 def test_segments_that_the_nodes_user_may_not_read(
