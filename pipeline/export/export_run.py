@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from kafka_formats.errors import Conflict
+from kafka_formats.errors import Conflict, InvalidRequest
 from pipeline.export.export_plan import ExportTask, offsets_of
 from pipeline.export.export_table import Commit, DataFile
 from pipeline.export.export_task import TaskResult
@@ -109,10 +109,7 @@ class ExportRun:
             [file for result in results for file in result.dead_files],
             None if self._dead is None else (self._dead.table.name, self._dead.table.id),
         )
-        # An executor may have written to a folder of its own: its offsets would count as exported.
-        self._place.folder.check_written({file.path: file.size for file in files.files})
-        if self._dead is not None:
-            self._dead.folder.check_written({file.path: file.size for file in files.dead_files})
+        self._check_written(run, files)
         self._records.files(run, files)
         self._step("files")
         skipped = sum(result.skipped for result in results)
@@ -131,6 +128,20 @@ class ExportRun:
         self.done.removed_files += self._records.settle(run, watched=watched)
         self._step("clean-up")
         self._count(run, results, files, skipped=skipped, dead_rows=dead_rows)
+
+    def _check_written(self, run: RunId, files: FilesToCommit) -> None:
+        """An executor may have written to a folder of its own: its offsets would count as exported.
+        A run that was faster has removed the files of this one.
+        """
+        try:
+            self._place.folder.check_written({file.path: file.size for file in files.files})
+            if self._dead is not None:
+                sizes = {file.path: file.size for file in files.dead_files}
+                self._dead.folder.check_written(sizes)
+        except InvalidRequest:
+            if self._place.table.refresh().number >= run.number:
+                raise self._overtaken(run, None) from None
+            raise
 
     def _settle_last(self) -> None:
         # The dead letters' table is read first: then its last commit is never ahead of the table's.

@@ -78,6 +78,25 @@ def test_a_run_that_planned_before_another_one_committed_exports_nothing_twice(
     assert world.data_files() == world.named_files()
 
 
+def test_a_run_whose_files_the_winner_removed_is_told_that_it_lost(world: World) -> None:
+    """Not that its folder is another one, which was never so."""
+
+    def slow(
+        slices: Iterable[SegmentSlice], stores: Mapping[str, StoreConfig], settings: ReadSettings
+    ) -> Iterator[pa.RecordBatch]:
+        if world.data_files():
+            world.read = read_made
+            assert world.run().done.rows == 20
+        yield from read_made(slices, stores, settings)
+
+    world.task_bytes, world.read = 1, slow
+    with pytest.raises(Conflict, match="another run") as caught:
+        world.run()
+    assert caught.value.reason == "OVERTAKEN"
+    assert world.offsets() == list(range(20))
+    assert world.data_files() == world.named_files()
+
+
 def test_what_a_run_under_way_has_written_is_left_alone(world: World) -> None:
     world.run(OffsetRange(0, 4))
     with pytest.raises(Killed):
