@@ -8,7 +8,7 @@ from threading import Lock
 from types import TracebackType
 from typing import Self
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.process import ambient
 from pipeline.read.object_stream import ObjectStream
@@ -69,7 +69,9 @@ class OpenStores:
         return self._keys
 
     def of(self, segment: TieredSegment) -> OpenStore:
-        """The store of a segment; InvalidRequest if no option gives its address."""
+        """The store of a segment. InvalidRequest if no option gives its address; RetryLater if its
+        folder is not there.
+        """
         with self._opening:
             found = self._open.get(segment.store)
             if found is None:
@@ -85,10 +87,13 @@ class OpenStores:
                 f"{name!r}: give its address by the option strandline.store.{name}",
                 field="strandline.store",
             )
-        reads = open_blocking(
-            config,
-            wait=ambient.wait,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-        )
+        try:
+            reads = open_blocking(
+                config,
+                wait=ambient.wait,
+                monotonic=ambient.monotonic,
+                random_fraction=ambient.random_fraction,
+            )
+        except NotFound as error:  # readers would take it for a segment that retention deleted
+            raise RetryLater(str(error)) from None
         return OpenStore(config, reads, ObjectStream(config, readers=self._readers))

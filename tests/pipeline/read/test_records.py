@@ -398,3 +398,22 @@ def test_a_tier_whose_disk_is_not_mounted_is_never_taken_for_a_deleted_one(
             on_lost=lambda _, offset: lost.append(offset),
         )
     assert lost == []
+
+
+def test_the_store_of_a_later_segment_that_is_not_mounted_decides_no_transaction(
+    tmp_path: Path,
+) -> None:
+    """As on an executor without the folder: a stream would go on without these records."""
+    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
+    replica.append(2, producer_id=1, transactional=True)
+    replica.append(2)
+    replica.roll()
+    replica.end_transaction(1, commit=False)
+    replica.roll()
+    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    first, second = tier.segments("orders")
+    (old,) = tier.stores.values()
+    stores = {**tier.stores, "new": replace(old, name="new", path=tmp_path / "unmounted")}
+    slices = plan_slices([first, replace(second, store="new")], 0, 3, COMMITTED)
+    with pytest.raises(RetryLater, match="unmounted' does not exist: create it, or mount its disk"):
+        list(read_slices(slices, stores, replace(OFFSETS, fail_on_data_loss=False)))
