@@ -94,6 +94,19 @@ def _entries(data: Buffer, source: str) -> memoryview:
     return view[_ENTRIES_AT:]
 
 
+def ending_at(data: Buffer, end: int) -> list[bytes]:
+    """The snapshots within `data` that end there: by version, count and CRC."""
+    found = []
+    for count, start in enumerate(range(end - _ENTRIES_AT, -1, -_ENTRY.size)):
+        version, stored_crc = _PREFIX.unpack_from(data, start)
+        counted = memoryview(data)[start + _PREFIX.size : end]
+        if version != _VERSION or _COUNT.unpack_from(counted)[0] != count:
+            continue
+        if crc32c(counted) == stored_crc:
+            found.append(bytes(data[start:end]))
+    return found
+
+
 def open_transactions(entries: Iterable[ProducerState]) -> frozenset[OpenTransaction]:
     """The open transactions of producers that were already read."""
     return frozenset(

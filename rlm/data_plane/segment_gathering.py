@@ -39,6 +39,7 @@ from rlm.data_plane.repair_jobs import (
     OnRead,
     tell_nobody,
 )
+from rlm.data_plane.unnamed_indexes import unnamed_indexes
 from rlm.format.manifest import IndexType, parse_manifest
 from rlm.format.object_keys import ObjectSuffix
 from rlm.local_log.replica_directory import read_small
@@ -205,9 +206,9 @@ class _Gathering:
             return wrong
         if path is not None:
             # Without a time index, the file's time stands for the time of its newest record.
-            at_s = max(job.max_timestamp_ms, 0) / 1000
+            at_ns = max(job.max_timestamp_ms, 0) * 1_000_000
             with writing_to(path.parent):
-                await asyncio.to_thread(os.utime, path, (at_s, at_s))
+                await asyncio.to_thread(os.utime, path, ns=(at_ns, at_ns))
         return ""
 
     # ---- what belongs to it
@@ -218,6 +219,8 @@ class _Gathering:
         manifest = await self._whole(ObjectSuffix.MANIFEST)
         if indexes is not None and manifest is not None:
             return await asyncio.to_thread(self._split, indexes, manifest)
+        if indexes is not None and await asyncio.to_thread(self._find_in, indexes):
+            return True
         for source in self._job.local:
             beside = asyncio.to_thread(self._copy_beside, source, manifest)
             if await self._tell(f"indexes of {source.name}", beside):
@@ -266,6 +269,18 @@ class _Gathering:
             _put(job, job.end_offset + 1, SNAPSHOT_SUFFIX, data)
         found = ranges.get(IndexType.TRANSACTION)
         return found is not None and found.size > 0
+
+    def _find_in(self, indexes: bytes) -> bool:
+        """True if the indexes were found in a whole `.indexes` without a manifest."""
+        job = self._job
+        found = unnamed_indexes(indexes)
+        if found is None or job.txn_index_empty == bool(found.transactions):
+            return False
+        if found.transactions:
+            _put(job, job.start_offset, TRANSACTION_INDEX_SUFFIX, found.transactions)
+        if found.snapshot:
+            _put(job, job.end_offset + 1, SNAPSHOT_SUFFIX, found.snapshot)
+        return True
 
     def _copy_beside(self, source: LocalSource, manifest: bytes | None) -> str:
         """Take the files beside the logs; of transaction indexes the entries of these offsets.

@@ -13,6 +13,7 @@ import pytest
 from kafka_formats import transaction_index
 from kafka_formats.batch_scan import scan
 from rlm.data_plane.read_request import Isolation, RecordsRequest
+from rlm.format.manifest import IndexType
 from rlm.repair.repair_run import Outcome
 from tests.rlm.broker_files import TOPIC_ID, ReplicaWriter, write_checkpoint
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
@@ -87,6 +88,13 @@ async def committed(node: Node, orders: KafkaLog) -> list[int]:
 RIGHT = [*range(5, 10), 13, 14, *range(16, 30)]
 
 
+async def index_of(node: Node, orders: KafkaLog, index: IndexType) -> bytes:
+    """An index of the segment at 10, as it was put into the store."""
+    row = row_at(node, orders, 10)
+    pieces = node.parts.reads.open_index(row.segment_id.id, index)
+    return b"".join([piece async for piece in pieces])
+
+
 async def assert_left(node: Node, orders: KafkaLog, why: str) -> None:
     old = row_at(node, orders, 10)
     told = await only(node)
@@ -96,12 +104,12 @@ async def assert_left(node: Node, orders: KafkaLog, why: str) -> None:
     assert row_at(node, orders, 10) == old
 
 
-@pytest.mark.parametrize("suffix", ["indexes", "manifest"])
+@pytest.mark.parametrize("suffixes", [("indexes",), ("indexes", "manifest")])
 def test_a_log_that_has_only_the_end_of_a_segment_does_not_know_its_aborts(
-    tmp_path: Path, suffix: str
+    tmp_path: Path, suffixes: tuple[str, ...]
 ) -> None:
     async def main() -> None:
-        async with without(tmp_path, suffix) as (node, orders):
+        async with without(tmp_path, *suffixes) as (node, orders):
             await rolled_at(node, orders, 15, 20, 30, start=15)
             await assert_left(node, orders, "the broker's segments: they lack some of these")
 
@@ -130,5 +138,21 @@ def test_an_index_with_fewer_aborts_than_the_manifest_tells_is_not_whole(tmp_pat
             path.write_bytes(path.read_bytes()[34:])
             (orders.directory / "00000000000000000010.snapshot").unlink()
             await assert_left(node, orders, "their transaction index has 34 bytes, not 68")
+
+    run_virtually(main)
+
+
+def test_a_whole_index_object_is_read_without_its_manifest(tmp_path: Path) -> None:
+    """The broker has nothing of the segment any more."""
+
+    async def main() -> None:
+        async with without(tmp_path) as (node, orders):
+            old = await index_of(node, orders, IndexType.PRODUCER_SNAPSHOT)
+            await delete(node.store, keys_of(row_at(node, orders, 10)).manifest)
+            await rolled_at(node, orders, 20, 30, start=20)
+            told = await only(node)
+            assert told.outcome is Outcome.REPAIRED, told
+            assert await committed(node, orders) == RIGHT
+            assert await index_of(node, orders, IndexType.PRODUCER_SNAPSHOT) == old
 
     run_virtually(main)
