@@ -110,7 +110,12 @@ class SettingInForce(Wire):
 
     setting: Annotated[Setting, Field(examples=["limits.copy_bytes_per_s"])]
     value: Annotated[
-        bool | int, Field(description="Bytes a second, 0 for no limit.", examples=[52_428_800])
+        bool | int,
+        Field(
+            description="Bytes a second, 0 for no limit; more than `set_by` says where that is "
+            "less than the node can keep.",
+            examples=[52_428_800],
+        ),
     ]
     set_by: Annotated[
         SettingView | None,

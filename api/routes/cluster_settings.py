@@ -20,9 +20,9 @@ from api.models.cluster_settings import (
     SettingView,
 )
 from kafka_formats.log_names import check_topic_name
-from rlm.cluster_settings.known_settings import RATES, Setting, check_setting, parse_value
+from rlm.cluster_settings.known_settings import RATES, Setting, check_setting
 from rlm.control.audit import AuditAction
-from rlm.quota.flow_limits import FlowLimits, Rates
+from rlm.quota.flow_limits import NO_LIMIT, FlowLimits, Rates
 from rlmm.partition_state import UNKNOWN_OFFSET
 from rlmm.records.control_records import ClusterSetting
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX, SettingScope
@@ -102,15 +102,18 @@ async def describe_settings(
 
 def _in_force(context: ApiContext, setting: Setting, topic: str | None) -> SettingInForce:
     settings = context.settings
-    if setting in RATES.values():
+    value: bool | int
+    flow = next((flow for flow, each in RATES.items() if each is setting), None)
+    if flow is not None:
         row = settings.resolver.rate_row(setting, settings.node_id, topic)
+        limits = context.flow.kept(settings.limits(context.flow.own))
+        rates = limits.node if topic is None else limits.topics.get(topic, NO_LIMIT)
+        value = rates.of(flow) or 0
     else:
         row = settings.row(setting, topic)
-    value = None if row is None else parse_value(setting, row.value)
-    if setting is Setting.TIERED and topic is not None:
-        value = settings.why_left_out(topic) is None
-    elif value is None:
-        value = settings.own_value(setting, context.flow.own, topic)
+        value = row is not None and row.value == "true"
+        if setting is Setting.TIERED and topic is not None:
+            value = settings.why_left_out(topic) is None
     return SettingInForce(
         setting=setting, value=value, set_by=None if row is None else SettingView.of_row(row)
     )

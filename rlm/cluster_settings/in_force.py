@@ -7,12 +7,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from rlm.cluster_settings.known_settings import PAUSES, RATES, Setting
+from rlm.cluster_settings.known_settings import PAUSES, Setting
 from rlm.cluster_settings.resolver import Resolver
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.leadership.topic_filter import TopicFilter, is_internal
 from rlm.node_files.kill_switches import Switch
-from rlm.quota.flow_limits import NO_LIMIT, FlowLimits
+from rlm.quota.flow_limits import FlowLimits
 from rlmm.records.setting_scope import ScopeKind, SettingScope
 from rlmm.rows.cluster_settings import SettingRow
 
@@ -85,14 +85,6 @@ class SettingsInForce:
             text = self.pause_text(switch)
             if text is not None:
                 yield NodeProblem(ProblemArea.PAUSED, f"{switch} (cluster settings)", text)
-
-    def own_value(self, setting: Setting, own: FlowLimits, topic: str | None) -> bool | int:
-        """The value that the node's own file gives, if nothing wins over it."""
-        for flow, each in RATES.items():
-            if each is setting:
-                rates = own.node if topic is None else own.topics.get(topic, NO_LIMIT)
-                return rates.of(flow) or 0
-        return False
 
 
 def tiered_with(

@@ -43,7 +43,7 @@ class FlowControl:
         """
         self.check(limits)
         self.own = limits
-        self._change(self._kept())
+        self._change(self.kept(self._over(self.own)))
 
     def check(self, limits: FlowLimits) -> None:
         """Raise InvalidRequest for a limit that this node could not keep."""
@@ -59,12 +59,13 @@ class FlowControl:
 
     def refresh(self) -> None:
         """Hold what `over` makes now."""
-        limits = self._kept()
+        limits = self.kept(self._over(self.own))
         if limits != self.limits:
             self._change(limits)
 
-    def _kept(self) -> FlowLimits:
-        return self._over(self.own).kept(part_bytes=self._part_bytes, workers=self._workers)
+    def kept(self, limits: FlowLimits) -> FlowLimits:
+        """`limits` as this node holds them: one that is too low for it is raised."""
+        return limits.kept(part_bytes=self._part_bytes, workers=self._workers)
 
     def _change(self, limits: FlowLimits) -> None:
         self.limits = limits

@@ -19,9 +19,10 @@ from strandline.settings.http import HttpSettings
 from strandline.settings.loading import LoadedSettings, leaves, load_settings
 
 CLUSTER_SETTINGS = "settings of the cluster"
+UNTIL_RESTART = "the running node, until it restarts"
 ANSWER_DEADLINE_S = 3.0
 Document = dict[str, dict[str, Any]]
-"""Key -> `value` and `origin`; `below` is what it would be without the settings of the cluster."""
+"""Key -> `value` and `origin`; `below` is the own one, where the running node has another."""
 
 
 def config_command(
@@ -39,7 +40,7 @@ def config_command(
     """Print the effective settings and where each value came from.
 
     A running node is asked for the settings of the cluster, which win over those of its file and
-    its environment. A last line says so if it does not answer.
+    its environment, and for limits that it was given. A last line says so if it does not answer.
 
     Example: `STRANDLINE_COPIER__PARALLEL_MAX=8 strandline config --config strandline.toml`
     """
@@ -65,22 +66,25 @@ def settings_document(loaded: LoadedSettings) -> Document:
 
 
 def _of_cluster(own: Document, url: str, token_file: Path | None) -> Document:
-    """The settings of the cluster that win on this node, and all that choose topics."""
+    """The settings of the cluster that win on this node, limits that it was given while it runs,
+    and all that choose topics.
+    """
     try:
         with NodeClient(url, token_file, timeout_s=ANSWER_DEADLINE_S) as client:
             in_force = client.get("/v1/node/settings")["in_force"]
             rows = client.get(PATH)["settings"]
     except StrandlineError as error:
         return {CLUSTER_SETTINGS: {"value": None, "origin": f"not known: {error}"}}
-    found = {
-        each["setting"]: {
-            "value": each["value"],
-            "origin": set_text(each["set_by"]),
-            "below": own.get(each["setting"]),
-        }
-        for each in in_force
-        if each["set_by"] is not None
-    }
+    found = {}
+    for each in in_force:
+        key = each["setting"]
+        if each["set_by"] is not None:
+            origin = set_text(each["set_by"])
+        elif key in own and own[key]["value"] != each["value"]:
+            origin = UNTIL_RESTART
+        else:
+            continue
+        found[key] = {"value": each["value"], "origin": origin, "below": own.get(key)}
     of_topics = (each for each in rows if each["scope"]["kind"] == "topic")
     return found | {
         f"{each['setting']} {each['scope']['name']}": {

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from rlm.quota.flow_limits import FlowLimits, Rates
+from rlmm.records import setting_scope
+from rlmm.records.control_records import ClusterSetting
 from rlmm.rows.nodes import Liveness
 from tests.api.fake_audit import FakeAudit
 from tests.api.fake_cluster import FakeCluster, liveness
@@ -131,6 +133,18 @@ async def test_a_node_tells_which_setting_wins() -> None:
         assert (await values(client, topic="payments"))["topics.tiered"] is False
         wrong = await client.get("/v1/node/settings", params={"topic": "a/b"})
         assert wrong.status_code == 400
+
+
+async def test_a_limit_that_is_too_low_for_a_node_is_told_as_the_node_holds_it() -> None:
+    """As one that was set at a node with smaller parts, or by another release."""
+    node = make_node()
+    for scope in (setting_scope.CLUSTER, setting_scope.of_topic("payments")):
+        low = ClusterSetting(scope, "limits.read_bytes_per_s", "5", "ann", "", -1)
+        await node.manager.set_cluster_setting(low)
+    async with node.client() as client:
+        assert (await values(client))["limits.read_bytes_per_s"] == 2**20
+        found = (await values(client, topic="payments"))["limits.read_bytes_per_s"]
+        assert found == 2**20
 
 
 async def test_a_pause_of_the_cluster_is_a_metric_on_each_node() -> None:

@@ -142,6 +142,9 @@ def test_limits_of_the_log_win_over_those_of_the_node(changed_node: NodeProcess)
     assert wins["origin"].startswith("set for the cluster by anonymous at ")
     assert wins["origin"].endswith(": office hours")
     assert values["limits.read_bytes_per_s events"]["value"] == f"{20 * 2**20}"
+    given = values["limits.read_bytes_per_s"]
+    assert (given["value"], given["below"]["value"]) == (30 * 2**20, 0)
+    assert given["origin"] == "the running node, until it restarts"
     text(changed_node, "settings", "remove", "limits.copy_bytes_per_s", "--cluster")
     text(changed_node, "settings", "remove", "limits.read_bytes_per_s", "--topic", "events")
     assert "node 1 unlimited 30MiB/s" in text(changed_node, "limits", "show")
