@@ -12,7 +12,12 @@ from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
 from strandline.cli.known_topics import AheadOption, check_topic_known
 from strandline.cli.output import human_bytes, print_fields, print_text
-from strandline.cli.policy_changes import change_policy, changed_policy, policy_path
+from strandline.cli.policy_changes import (
+    change_policy,
+    changed_policy,
+    policy_path,
+    standing_policy,
+)
 from strandline.cli.quantities import parse_size_bytes, parse_time_ms, size_text, time_text
 from strandline.cli.query_answers import TopicArgument, partition_path, topic_path
 
@@ -36,6 +41,7 @@ TopicIdOption = Annotated[
 ]
 
 RETENTION = ("retention_ms", "retention_bytes")
+SWITCHES = frozenset({"copy_paused", "delete_paused"})
 
 policy_app = command_group("A topic's retention in the tier and its kill switches: show, set.")
 
@@ -98,6 +104,8 @@ def policy_set_command(
             "--delete-records"
         )
     before = client.get(policy_path(topic), topic_id=topic_id)
+    if changes.keys() <= SWITCHES:
+        before = standing_policy(client, topic)  # its retention may be for another topic id
     if before["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
     policy = before | changed_policy(before, changes)
