@@ -25,11 +25,11 @@ underscore.
 
 _NAME = re.compile(r"[a-z0-9](?:[a-z0-9_]{0,38}[a-z0-9])?")
 _FILE = re.compile(
-    r"strandline-(?P<name>[a-z0-9_]+)-(?P<number>\d{8})-(?P<attempt>[0-9a-f]{15})"
-    r"-\d{5}-[0-9a-f]{8}-\d{3,}\.parquet"
+    r"strandline-(?P<name>[a-z0-9_]+)-(?P<number>\d{8,})-(?P<attempt>[0-9a-f]{15})"
+    r"-\d{5,}-[0-9a-f]{8}-\d{3,}\.parquet"
 )
 _RECORD = re.compile(
-    r"(?P<number>\d{8})-(?P<attempt>[0-9a-f]{15})\.(?P<kind>started|files|settled)"
+    r"(?P<number>\d{8,})-(?P<attempt>[0-9a-f]{15})\.(?P<kind>started|files|settled)"
 )
 
 

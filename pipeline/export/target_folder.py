@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Coroutine, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -23,6 +24,7 @@ from rsm_backends.store import ObjectInfo, UnfinishedUpload
 from rsm_backends.store_config import StoreConfig
 
 DELETE_MANY_MAX = 1_000
+LOOKED_AT_AT_ONCE = 16
 S3_CONNECT_TIMEOUT_S = 10.0
 S3_REQUEST_TIMEOUT_S = 60.0
 
@@ -104,7 +106,8 @@ class TargetFolder:
         """Raise InvalidRequest unless the files at these paths are there and have these sizes."""
         filesystem, root = arrow_filesystem(self.config)
         try:
-            found = filesystem.get_file_info([root + path for path in sizes])
+            with ThreadPoolExecutor(LOOKED_AT_AT_ONCE) as threads:
+                found = list(threads.map(filesystem.get_file_info, (root + path for path in sizes)))
         except OSError as error:
             raise RetryLater(
                 f"files that tasks wrote to {self.shown('')} could not be looked at: {error}"

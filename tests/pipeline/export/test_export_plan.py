@@ -99,6 +99,13 @@ def test_a_file_says_whose_it_is_and_others_are_nobodys() -> None:
     run = RunId(7, "0123456789abcde")
     name = data_file_name("shop_1", run, 12, "1f2e3d4c", 0)
     assert run_of_data_file(f"day=2026-01-01/{name}", "shop_1") == run
+    # A run of many small tasks, and an export of many runs, have longer numbers.
+    late = RunId(123_456_789, "0123456789abcde")
+    assert (
+        run_of_data_file(data_file_name("shop_1", late, 100_000, "1f2e3d4c", 1000), "shop_1")
+        == late
+    )
+    assert record_of_key(record_key("shop_1", late, "started")) == (late, "started")
     for other in (name + ".crc", "x" + name, name.replace("-", "_"), "part-0.parquet", ""):
         assert run_of_data_file(other, "shop_1") is None
     assert run_of_data_file(name, "shop") is None
