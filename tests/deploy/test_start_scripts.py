@@ -140,6 +140,23 @@ def test_no_node_runs_in_a_directory_that_was_not_made(sidecar: Pod) -> None:
     assert sidecar.asked() == ["format"]
 
 
+def test_a_snapshot_is_fetched_to_the_nodes_volume(sidecar: Pod) -> None:
+    """`/tmp` has 64 MiB, and a snapshot of a million segments 384: the pod would be evicted."""
+    sidecar.broker_writes(1)
+    command = sidecar.folder / "strandline"
+    command.write_text(
+        f'#!/bin/sh\necho "$1" "$TMPDIR" >> {sidecar.log}\n'
+        '[ "$1" = node ] || touch "$TMPDIR/snapshot"\nexit $KILLED\n'
+    )
+    new = {"INITIAL_VOTERS": VOTERS, "SNAPSHOT": "latest", "TMPDIR": "/tmp"}
+    fetched = sidecar.folder / "data.format"
+    assert sidecar.start(**new, KILLED="9").returncode == 9
+    assert sidecar.asked() == [f"format {fetched}"]
+    assert sidecar.start(**new, KILLED="0").returncode == 0
+    assert sidecar.asked() == [f"format {fetched}", "node /tmp"]
+    assert not fetched.exists()
+
+
 def test_an_observer_joins_under_an_id_above_the_brokers(observer: Pod) -> None:
     started = observer.start(POD_NAME="strandline-observer-1")
     assert started.returncode == 0, started.stderr

@@ -18,6 +18,11 @@ if [ ! -e "$data_dir/meta.properties" ]; then
     *",$node_id@"*) set -- "$@" --initial-voters "$INITIAL_VOTERS" ${SNAPSHOT:+--from-snapshot "$SNAPSHOT" --yes} ;;
     *) set -- "$@" --no-initial-voters ;;
   esac
-  strandline format "$@"
+  # A snapshot of a large tier is larger than /tmp may be, whose pod would be evicted, and its broker.
+  # One that was killed before has left it there.
+  rm -rf "$data_dir.format"
+  mkdir "$data_dir.format"
+  TMPDIR=$data_dir.format strandline format "$@"
+  rm -rf "$data_dir.format"
 fi
 exec strandline node
