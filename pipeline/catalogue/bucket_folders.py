@@ -81,3 +81,14 @@ class ListedSegments:
             partition: [each for each in found.values() if ObjectSuffix.MANIFEST in each.sizes]
             for partition, found in self._found.items()
         }
+
+    def lacking_manifest(self) -> list[StoredSegment]:
+        """The segments with both other objects: copies that are about to end or broke off, or their
+        manifest is lost.
+        """
+        return [
+            each
+            for found in self._found.values()
+            for each in found.values()
+            if ObjectSuffix.MANIFEST not in each.sizes and len(each.sizes) == len(ObjectSuffix) - 1
+        ]

@@ -194,6 +194,11 @@ class ManifestCatalogue:
                     self._on_damage(found)
             told += len(group)
             self._tell(told, known)
+        await self._chain_up(buckets, listed)
+
+    async def _chain_up(
+        self, buckets: Mapping[str, OpenBucket], listed: Iterable[TopicIdPartition]
+    ) -> None:
         for partition in listed:
             served = partition_chain(self._read[partition].values())
             self._chains[partition] = served
@@ -204,6 +209,29 @@ class ManifestCatalogue:
                     doubtful,
                     partition,
                 )
+        if self._on_damage is not None:
+            for each in await self._lost_manifests(buckets):
+                self._on_damage(each)
+
+    async def _lost_manifests(self, buckets: Mapping[str, OpenBucket]) -> list[DamagedSegment]:
+        """Segments without a manifest between others, at offsets that no other one has. Above the
+        last one they may be copied just now, below the first one deleted.
+        """
+        asked = [
+            bucket.without_manifest(each)
+            for bucket in buckets.values()
+            for each in bucket.lacking_manifest
+            if self._is_in_hole(each)
+        ]
+        found = await asyncio.gather(*asked)
+        return [each for each in found if each is not None]
+
+    def _is_in_hole(self, stored: StoredSegment) -> bool:
+        served = self._chains[stored.segment_id.partition].segments
+        at = stored.start_offset
+        if not served or not served[0].first_offset < at < served[-1].last_offset:
+            return False
+        return not within(served, at, at)
 
     def _keep(self, listed: Mapping[TopicIdPartition, Sequence[StoredSegment]]) -> None:
         """Forgets segments that were read and are no longer in a store."""

@@ -53,6 +53,8 @@ class OpenBucket:
     asked: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(ASKED_AT_ONCE))
     inner: dict[str, list[str]] = field(default_factory=dict)
     """The names of all folders in each topic's folder that was listed."""
+    lacking_manifest: list[StoredSegment] = field(default_factory=list, init=False)
+    """The segments listed with both other objects."""
 
     _manifests: SmallObjects | None = field(default=None, init=False)
 
@@ -116,6 +118,7 @@ class OpenBucket:
                 found.add(page)
                 cursor = page.next_cursor
                 if cursor is None:
+                    self.lacking_manifest += found.lacking_manifest()
                     return found.finished()
                 if is_first and found.partitions_seen < PARTITIONS_A_PAGE <= len(partitions):
                     break
@@ -148,6 +151,23 @@ class OpenBucket:
             if not isinstance(data, NotFound):
                 told.append(self._told(stored, data))
         return told
+
+    async def without_manifest(self, stored: StoredSegment) -> DamagedSegment | None:
+        """The segment, if its manifest is still not there, and its `.log` is."""
+        keys = self._keys(stored)
+        async with self.asked:
+            try:
+                await self.store.head(keys.manifest)
+            except NotFound:
+                with suppress(NotFound):
+                    await self.store.head(keys.log)
+                    return self._lost_manifest(stored, keys.manifest)
+        return None
+
+    def _lost_manifest(self, stored: StoredSegment, key: str) -> DamagedSegment:
+        why = "it is not in the store, and no other segment has its offsets"
+        error = CorruptData(why, source=f"{self.config.name}:{key}", position=0)
+        return DamagedSegment(stored.segment_id, stored.start_offset, None, key, (key,), error)
 
     def _keys(self, stored: StoredSegment) -> SegmentKeys:
         return segment_keys(self.config.prefix, stored.segment_id, stored.start_offset)

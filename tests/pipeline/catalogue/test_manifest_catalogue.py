@@ -22,6 +22,7 @@ from pipeline.catalogue.manifest_reading import OpenBucket
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.partition_chain import FoundSegment
 from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds
+from pipeline.stores.opened_store import opened
 from rlm.format.manifest import (
     ChunkChecksums,
     IndexRange,
@@ -148,6 +149,42 @@ def test_what_has_no_manifest_is_no_segment(tmp_path: Path) -> None:
     put(tmp_path, 1, 0, 9)
     (tmp_path / put(tmp_path, 2, 10, 19).manifest).unlink()
     assert ranges(catalogue(tmp_path)) == [[0, 9, 1]]
+
+
+def test_a_manifest_that_is_lost_between_other_segments_is_damage(tmp_path: Path) -> None:
+    """One that is not there yet, or not any more, is not; nor one whose offsets others have."""
+    starts = {1: 0, 2: 10, 3: 20, 4: 30, 5: 40, 6: 42, 7: 50, 8: 60}
+    ends = {6: 45}
+    keys = {
+        number: put(tmp_path, number, start, ends.get(number, start + 9))
+        for number, start in starts.items()
+    }
+    for number in (1, 3, 6, 8):
+        (tmp_path / keys[number].manifest).unlink()
+    lost = put(tmp_path, 9, 21, 29)
+    for key in (lost.manifest, lost.log):
+        (tmp_path / key).unlink()
+    damaged: list[DamagedSegment] = []
+    found = catalogue(tmp_path, on_damage=damaged.append)
+    assert ranges(found) == [[10, 19, 2], [30, 39, 4], [40, 49, 5], [50, 59, 7]]
+    (only,) = damaged
+    assert (only.segment_id.id, only.start_offset, only.missing) == (
+        Uuid((3).to_bytes(16, "big")), 20, (keys[3].manifest,),
+    )  # fmt: skip
+    assert ranges(catalogue(tmp_path)) == ranges(found)
+
+
+async def test_a_manifest_that_was_written_after_the_list_is_not_lost(tmp_path: Path) -> None:
+    for number in (1, 2, 3):
+        keys = put(tmp_path, number, 10 * number, 10 * number + 9)
+    config = StoreConfig(name="main", kind="filesystem", path=tmp_path, prefix=PREFIX)
+    async with opened(config) as store:
+        bucket = OpenBucket(config, store)
+        id_ = RemoteLogSegmentId(ORDERS, Uuid((3).to_bytes(16, "big")))
+        stored = StoredSegment(id_, 30, "main", {})
+        assert await bucket.without_manifest(stored) is None
+        (tmp_path / keys.manifest).unlink()
+        assert await bucket.without_manifest(stored) is not None
 
 
 def test_a_manifest_without_its_log_is_told_by_name(tmp_path: Path) -> None:
