@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterable, Awaitable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
@@ -15,12 +16,14 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive
 
-from api.http.admission import Context, require
+from api.http.admission import PRINCIPAL_SCOPE_KEY, Context, context_in, require
+from api.http.audited_change import audited
 from api.http.direct_answer import DirectAnswer, Head, lend_of
 from api.http.streaming import StreamAnswer, next_chunk, open_stream
 from api.http.tokens import Principal, Role
 from kafka_formats.errors import InternalError, InvalidRequest, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
+from rlm.control.audit import AuditAction
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.sent_files import SentBody
 from rlm.delegated.sessions import Made, SessionRefused
@@ -30,12 +33,14 @@ from rlm.delegated.wire import (
     PROTOCOL,
     SEND_FILES,
     decode_copy,
+    decode_delete_partition,
     decode_fetch,
     decode_index,
     encode_copied,
     encode_copy_failed,
 )
 from rlm.format.manifest import IndexType
+from rlmm.segment import PartitionDeleteState
 
 T = TypeVar("T")
 
@@ -99,6 +104,12 @@ DEADLINES_S = {
     Call.PHASE: PHASE_DEADLINE_S,
 }
 """The deadline of each call that is no read. Each is below the plug-in's own."""
+DELETE_STEPS = {
+    PartitionDeleteState.DELETE_PARTITION_MARKED: AuditAction.PARTITION_MARKED,
+    PartitionDeleteState.DELETE_PARTITION_STARTED: AuditAction.PARTITION_DELETE_STARTED,
+}
+"""The steps of a partition's deletion that change something; the node itself ends it."""
+BY_PLUGIN = "by the call of the broker's plug-in, without a grace"
 
 
 async def broker_calls(
@@ -332,11 +343,30 @@ async def broker_call(
     """Needs the role operate. Bodies are binary; errors are headers, too: Strandline-Kind, -Reason
     and -Detail.
     """
-    takes_changes = list_changes == "1"
-    answer = await answered(
-        calls, call, session, await request.body(), applied, takes_changes=takes_changes
-    )
+    takes_changes, body = list_changes == "1", await request.body()
+    with _audited(request, calls, call, body):
+        answer = await answered(calls, call, session, body, applied, takes_changes=takes_changes)
     return Response(answer, media_type=MEDIA_TYPE)
+
+
+@contextmanager
+def _audited(request: Request, calls: BrokerCalls, call: Call, body: bytes) -> Iterator[None]:
+    """The audit has who deletes a partition: it goes at once, past any trash, and no broker of
+    Kafka's asks for that.
+    """
+    if call is not Call.DELETE_PARTITION:
+        yield
+        return
+    put = decode_delete_partition(body)
+    state, action = calls.metadata.partition_state(put.partition), DELETE_STEPS.get(put.state)
+    if state is None or action is None or state.delete_state is put.state:
+        yield
+        return
+    by: Principal = request.scope[PRINCIPAL_SCOPE_KEY]
+    with audited(
+        context_in(request), put.partition, action, BY_PLUGIN, by, size_bytes=state.size_bytes
+    ):
+        yield
 
 
 async def answered(

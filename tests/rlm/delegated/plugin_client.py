@@ -22,6 +22,7 @@ from rlmm.segment import (
 )
 from sim.tier import plugin_bodies
 from sim.tier.plugin_bodies import ListAnswer
+from tests.api.fake_audit import FakeAudit
 from tests.api.fakes import app_over, make_node
 from tests.rlm.delegated.delegating import announcement
 from tests.rlm.kafka_logs import KafkaLog
@@ -178,10 +179,15 @@ def contents_of(files: wire.CopyFiles) -> list[bytes | None]:
     return [path.read_bytes() if path.is_file() else None for path in paths]
 
 
-def client_of(node: Node) -> PluginClient:
+def client_of(node: Node, audit: FakeAudit | None = None) -> PluginClient:
     """The plug-in beside this node's broker."""
     fake = make_node()
-    context = replace(fake.context, manager=node.metadata, broker=node.parts.new_broker_calls())
+    context = replace(
+        fake.context,
+        manager=node.metadata,
+        broker=node.parts.new_broker_calls(),
+        audit=audit or fake.context.audit,
+    )
     transport = httpx.ASGITransport(app_over(context), client=("127.0.0.1", 1))
     return PluginClient(httpx.AsyncClient(transport=transport, base_url="http://localhost"))
 

@@ -24,6 +24,7 @@ from rlmm.segment import (
     SegmentState,
 )
 from sim.tier import plugin_bodies
+from tests.api.fake_audit import FakeAudit
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import PluginClient, ToldError, client_of, refused, segment
 from tests.rlm.fake_broker import FakeBroker
@@ -246,15 +247,24 @@ def test_a_plug_in_deletes_no_partition_that_another_broker_leads(
 def test_the_steps_of_a_partition_s_deletion_may_be_said_again(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
+    """The audit has each step once, with the holder of the token."""
+
     async def main() -> None:
-        async with beside(tmp_path, orders, broker_of(orders)) as (_, plugin):
-            await plugin.announce(orders.partition)
+        async with beside(tmp_path, orders, broker_of(orders)) as (node, plugin):
+            tip, audit = orders.partition, FakeAudit([])
+            await plugin.announce(tip)
             await asyncio.sleep(1)
-            await plugin.add(segment(orders.partition, 1, 0, 9))
-            for step in list(PartitionDeleteState)[:2]:
-                put = RemotePartitionDeleteMetadata(orders.partition, 1, 5, step)
-                for _ in range(2):
-                    await plugin.call("delete-partition", plugin_bodies.delete_partition(put))
+            await plugin.add(segment(tip, 1, 0, 9))
+            again = client_of(node, audit)
+            async with again.http:
+                for step in list(PartitionDeleteState)[:2]:
+                    put = RemotePartitionDeleteMetadata(tip, 1, 5, step)
+                    for _ in range(2):
+                        await again.call("delete-partition", plugin_bodies.delete_partition(put))
+            assert [(line.action.value, line.partition, line.by) for line in audit.lines] == [
+                ("partition_marked", tip, "anonymous"),
+                ("partition_delete_started", tip, "anonymous"),
+            ]
 
     run_virtually(main)
 
