@@ -104,8 +104,8 @@ def test_where_nodes_copied_before_the_brokers_log_start_decides(
         broker, tip = broker_of(orders), orders.partition
         async with switched(tmp_path, orders, broker) as (node, plugin):
             retain_locally(orders)
-            await set_mode(node, orders, Mode.PAUSED)
             broker.tiered_start = NoAnswer("it starts")
+            await set_mode(node, orders, Mode.PAUSED)
             await set_mode(node, orders, Mode.DELEGATED)
             await asyncio.sleep(60)
             why = node.remote_log.status(tip)
