@@ -116,9 +116,19 @@ def check_reached(partition: TopicIdPartition, begin: int, end: int, view: Parti
     """Raise RetryLater if the tier does not reach a planned batch's `begin` or `end` (exclusive).
 
     The end came from the tier, or from its broker, so a tier that ends earlier is behind. If that
-    counted as loss, Spark would commit offsets that nobody has read.
+    counted as loss, Spark would commit offsets that nobody has read. InvalidRequest for an end from
+    a node that was behind, which Spark 4.1 asked after a restart: it would be the next batch's
+    start, which would read records again, and Spark repeats the batch until somebody removes it.
     """
     name = f"{partition.topic}-{partition.partition}"
+    if end < begin <= view.tier_end:
+        raise InvalidRequest(
+            f"{name}: the stream has read to offset {begin}, but its next batch was planned to end "
+            f"at {end}, by a node that was behind. In the checkpoint's folder offsets, remove the "
+            "file with the highest number, if the folder commits has none of that name, and start "
+            "the query again: nothing is lost or read twice",
+            field="checkpointLocation",
+        )
     if end < begin:
         raise RetryLater(
             f"{name}: the stream has read to offset {begin}, but the node asked now ends at {end}: "

@@ -234,6 +234,25 @@ def test_under_spark_4_1_a_partition_is_back_at_once_after_a_restart(tier: MadeU
     assert offsets(found) == [(1, 10), (1, 11), (1, 12)]
 
 
+def test_under_spark_4_1_a_batch_planned_by_a_node_behind_is_told_what_to_do_about(
+    tier: MadeUpCatalogue,
+) -> None:
+    """Spark keeps the end that it was given after a restart, below where the stream stands."""
+    newest = tier.tier[P0].pop()
+    behind = reader()
+    end = through_json(behind.latestOffset())
+    assert end == at(20, 10)
+    with pytest.raises(RetryLater, match="orders-0: the stream has read to offset 30"):
+        behind.partitions(at(30, 10), end)
+    tier.tier[P0] += [newest, segment(30, 32)]
+    with pytest.raises(InvalidRequest, match="offsets, remove the file with the highest") as told:
+        reader().partitions(at(30, 10), end)
+    assert told.value.field == "checkpointLocation"
+    again = reader()
+    end = through_json(again.latestOffset())
+    assert offsets(again.partitions(at(30, 10), end)) == [(0, 30), (0, 31), (0, 32)]
+
+
 def test_a_partition_that_expired_keeps_its_position_where_spark_gives_it(
     tier: MadeUpCatalogue,
 ) -> None:
