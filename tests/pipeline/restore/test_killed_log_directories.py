@@ -158,6 +158,7 @@ def test_a_run_killed_at_any_step_is_gone_on_with_to_the_same_logs(
         again = restore(tier, log_dir, topic_id)
         assert everything_in(log_dir) == expected, step
         assert [each.log for each in again.partitions] == [each.log for each in report.partitions]
+        assert again.ok
 
 
 def test_one_that_leaves_a_transaction_out_is_gone_on_with_to_the_same_log(tmp_path: Path) -> None:
@@ -170,6 +171,7 @@ def test_one_that_leaves_a_transaction_out_is_gone_on_with_to_the_same_log(tmp_p
     with CHANGES.counted(undisturbed, None):
         report = restore(tier, undisturbed, **limits)
     assert report.partitions[0].log.left_out_last is not None
+    assert not report.ok, "asked offsets are missing"
     for step in range(1, CHANGES.seen + 1):
         log_dir = stopped_broker(tier, tmp_path / f"killed-{step}")
         assert killed(tier, log_dir, step, **limits), step
