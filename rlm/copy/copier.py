@@ -19,6 +19,7 @@ from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.errors import Conflict, OutcomeUnknown, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, truncate_from_end
+from kafka_formats.producer_snapshot import OpenTransaction
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.pool_port import PoolPort
 from rlm.control.run_events import OnEvent, SegmentCopied, SegmentProgress, SegmentStarted
@@ -49,7 +50,7 @@ class CopyOrder:
     tier's. `from_links`: the files are links kept from local retention, with a history of their
     own. `gaps_allowed`, `once_there`: see `gap_rule.GapWatch`. `stretch`: the part of a segment
     with `damage` to copy; `producers_at_base`: a producer snapshot at its first offset, None if
-    unknown.
+    unknown. `open_at_base`: as in the job.
     """
 
     partition: TopicIdPartition
@@ -63,6 +64,7 @@ class CopyOrder:
     damage: Damage | None = None
     stretch: Stretch | None = None
     producers_at_base: bytes | None = None
+    open_at_base: tuple[OpenTransaction, ...] | None = None
 
     @property
     def offsets(self) -> tuple[int, int]:
@@ -345,6 +347,7 @@ class Copier:
             gaps_allowed=order.gaps_allowed,
             once_there=order.once_there,
             source=order.source,
+            open_at_base=order.open_at_base,
         )
 
     def _finished(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.local_log.damage import Run
@@ -51,7 +52,8 @@ class CopyJob:
     No byte is sent at or after `upload_deadline_ms` (since the epoch). `prefix` starts every key of
     `store`. `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
     COPY_SEGMENT_STARTED record, repeated in the manifest. `gaps_allowed` and `once_there`: see
-    `gap_rule.GapWatch`. `source` None: the `.log` as it is.
+    `gap_rule.GapWatch`. `source` None: the `.log` as it is. `open_at_base`: the transactions open
+    at the base as an earlier copy of these bytes recorded them; a snapshot there counts instead.
     """
 
     segment_id: RemoteLogSegmentId
@@ -72,6 +74,7 @@ class CopyJob:
     gaps_allowed: bool = False
     once_there: tuple[Offsets, ...] = ()
     source: SourceRuns | None = None
+    open_at_base: tuple[OpenTransaction, ...] | None = None
 
     @property
     def file_base_offset(self) -> int:

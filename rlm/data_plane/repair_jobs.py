@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.format.custom_metadata import CustomMetadata
 from rlm.format.object_keys import ObjectSuffix, segment_keys
 from rlmm.segment import RemoteLogSegmentId
@@ -114,13 +115,15 @@ class GatherJob:
 class GatherResult:
     """`source` is where `.log` was found whole, empty if nowhere; `lacks` what else is missing.
     `tried` tells which sources will not do and why, `unanswered` which could not be asked: while
-    there are any, nothing counts as lost.
+    there are any, nothing counts as lost. `open_at_base`: by the damaged segment's manifest; None:
+    unknown.
     """
 
     source: str
     tried: tuple[str, ...] = ()
     unanswered: tuple[str, ...] = ()
     lacks: str = ""
+    open_at_base: tuple[OpenTransaction, ...] | None = None
 
     @property
     def is_whole(self) -> bool:

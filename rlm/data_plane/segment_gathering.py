@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from kafka_formats import transaction_index
@@ -27,6 +27,7 @@ from kafka_formats.log_names import (
     TRANSACTION_INDEX_SUFFIX,
     segment_file_name,
 )
+from kafka_formats.producer_snapshot import OpenTransaction
 from kafka_formats.properties import encode_partition_metadata
 from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, parse_header
 from rlm.data_plane.repair_jobs import (
@@ -120,9 +121,13 @@ class _Gathering:
 
     async def run(self) -> GatherResult:
         source, lacks = await self._gather_log(), ""
-        if source and not await self._gather_indexes() and not self._job.txn_index_empty:
+        if not source:
+            return GatherResult(source, tuple(self._tried), tuple(self._unanswered))
+        manifest = await self._whole(ObjectSuffix.MANIFEST)
+        if not await self._gather_indexes(manifest) and not self._job.txn_index_empty:
             lacks = "its transaction index, which has entries, is nowhere whole"
-        return GatherResult(source, tuple(self._tried), tuple(self._unanswered), lacks)
+        opened = None if manifest is None else _open_at_base(self._job, manifest)
+        return GatherResult(source, tuple(self._tried), tuple(self._unanswered), lacks, opened)
 
     # ---- the log
 
@@ -213,10 +218,9 @@ class _Gathering:
 
     # ---- what belongs to it
 
-    async def _gather_indexes(self) -> bool:
+    async def _gather_indexes(self, manifest: bytes | None) -> bool:
         """True if there is a transaction index; the copy rebuilds other missing indexes."""
         indexes = await self._whole(ObjectSuffix.INDEXES)
-        manifest = await self._whole(ObjectSuffix.MANIFEST)
         if indexes is not None and manifest is not None:
             return await asyncio.to_thread(self._split, indexes, manifest)
         if indexes is not None and await asyncio.to_thread(self._find_in, indexes):
@@ -391,6 +395,14 @@ def _end(log: LocalLog) -> int:
         for _, header in _batches(log.path, file.fileno(), size):
             end = header.last_offset + 1
     return end
+
+
+def _open_at_base(job: GatherJob, manifest: bytes) -> tuple[OpenTransaction, ...] | None:
+    """None also if the manifest is of a later version."""
+    with suppress(CorruptData):
+        sums = parse_manifest(manifest, source=str(job.segment_id)).checksums
+        return None if sums is None else sums.open_at_base
+    return None
 
 
 def _not_as_told(job: GatherJob, manifest: bytes | None, transactions: bytes) -> str:

@@ -87,7 +87,7 @@ class SegmentVerification:
         self._producers = ProducerReplay(base, job.start_offset)
         self._producers_known = base is not None
         check = self._producers.transactions
-        self._open_at_base = _named(check.open) if check.base_known else None
+        self._open_at_base = _named(check.open) if check.base_known else job.open_at_base
         whole = job.source is None  # else the broker's indexes are of other positions
         self._indexes = IndexCheck(
             job.start_offset,

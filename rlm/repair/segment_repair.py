@@ -173,7 +173,7 @@ class SegmentRepairs:
                 told.outcome = Outcome.WOULD
                 told.text = decision.not_now or decision.text
             else:
-                await self._copy_from(row, directory, told, by)
+                await self._copy_from(row, directory, found, told, by)
         finally:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
@@ -229,7 +229,12 @@ class SegmentRepairs:
         return tuple(sources)
 
     async def _copy_from(
-        self, row: RemoteLogSegmentMetadata, directory: Path, told: DamagedSegmentRepair, by: str
+        self,
+        row: RemoteLogSegmentMetadata,
+        directory: Path,
+        found: GatherResult,
+        told: DamagedSegmentRepair,
+        by: str,
     ) -> None:
         """A copy like any other, one at a time per partition, but read back before it counts."""
         work = self.work_of(row.segment_id.partition)
@@ -245,7 +250,7 @@ class SegmentRepairs:
                 told.outcome = Outcome.LEFT if is_left else Outcome.WOULD
                 told.text = decision.not_now or decision.text
                 return
-            outcome = await self._attempt(work, row, directory)
+            outcome = await self._attempt(work, row, directory, found)
         if isinstance(outcome, AttemptFailed):
             told.outcome, told.text = Outcome.FAILED, str(outcome.error)
             return
@@ -267,7 +272,11 @@ class SegmentRepairs:
         await self._retire(row, told, apply=True, whole={told.new_segment})
 
     async def _attempt(
-        self, work: PartitionWork, row: RemoteLogSegmentMetadata, directory: Path
+        self,
+        work: PartitionWork,
+        row: RemoteLogSegmentMetadata,
+        directory: Path,
+        found: GatherResult,
     ) -> Copied | AttemptFailed:
         state = self.driver.tier.metadata.partition_state(work.partition)
         assert state is not None, "it was decided on"
@@ -287,6 +296,7 @@ class SegmentRepairs:
             from_links=True,
             # The same bytes were judged when they were first copied.
             gaps_allowed=True,
+            open_at_base=found.open_at_base,
         )
         tier = self.driver.tier.stores.default
         task = asyncio.ensure_future(

@@ -12,9 +12,11 @@ import pytest
 
 from kafka_formats import transaction_index
 from kafka_formats.batch_scan import scan
+from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.data_plane.read_request import Isolation, RecordsRequest
-from rlm.format.manifest import IndexType
+from rlm.format.manifest import IndexType, parse_manifest
 from rlm.repair.repair_run import Outcome
+from rsm_backends.streams import read_all
 from tests.rlm.broker_files import TOPIC_ID, ReplicaWriter, write_checkpoint
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node
@@ -95,6 +97,14 @@ async def index_of(node: Node, orders: KafkaLog, index: IndexType) -> bytes:
     return b"".join([piece async for piece in pieces])
 
 
+async def open_at_base(node: Node, orders: KafkaLog) -> tuple[OpenTransaction, ...] | None:
+    """By the manifest of the segment at 10."""
+    data = await read_all(node.store, keys_of(row_at(node, orders, 10)).manifest)
+    sums = parse_manifest(data, source="test").checksums
+    assert sums is not None
+    return sums.open_at_base
+
+
 async def assert_left(node: Node, orders: KafkaLog, why: str) -> None:
     old = row_at(node, orders, 10)
     told = await only(node)
@@ -154,5 +164,22 @@ def test_a_whole_index_object_is_read_without_its_manifest(tmp_path: Path) -> No
             assert told.outcome is Outcome.REPAIRED, told
             assert await committed(node, orders) == RIGHT
             assert await index_of(node, orders, IndexType.PRODUCER_SNAPSHOT) == old
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("suffix", ["log", "indexes"])
+def test_transactions_open_at_the_base_are_told_as_before(tmp_path: Path, suffix: str) -> None:
+    """Readers that cross a lost range below the segment go by them: without, what was committed in
+    it counts as undecided.
+    """
+
+    async def main() -> None:
+        async with without(tmp_path, suffix) as (node, orders):
+            assert await open_at_base(node, orders) == (OpenTransaction(7, 0),)
+            (orders.directory / "00000000000000000010.snapshot").unlink()
+            told = await only(node)
+            assert told.outcome is Outcome.REPAIRED, told
+            assert await open_at_base(node, orders) == (OpenTransaction(7, 0),)
 
     run_virtually(main)
