@@ -40,15 +40,20 @@ _ONLY_ASK = frozenset({"GET", "HEAD"})
 _OWN_SITES = frozenset({"none", "same-origin"})
 _FORWARDED = frozenset(
     {
+        b"cf-connecting-ip",
         b"forwarded",
-        b"x-forwarded-for",
-        b"x-forwarded-host",
-        b"x-forwarded-proto",
-        b"x-real-ip",
+        b"true-client-ip",
         b"via",
+        b"x-client-ip",
+        b"x-cluster-client-ip",
+        b"x-envoy-external-address",
+        b"x-original-forwarded-for",
+        b"x-original-host",
+        b"x-real-ip",
     }
 )
-"""Headers by which proxies say that they speak for somebody."""
+_FORWARDED_PREFIX = b"x-forwarded-"
+"""Headers by which proxies say that they speak for somebody, and how the others of them begin."""
 
 bearer = HTTPBearer(
     auto_error=False,
@@ -134,13 +139,17 @@ def is_local(scope: Scope) -> bool:
     """
     client: tuple[str, int] | None = scope.get("client")
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
-    if client is None or not _FORWARDED.isdisjoint(headers):
+    if client is None or any(map(_is_a_proxys, headers)):
         return False
     host = headers.get(b"host", b"").decode("latin-1")
     name = host[: host.rfind("]") + 1] if host.startswith("[") else host.partition(":")[0]
     return _is_loopback(client[0]) and (
         name.lower() == "localhost" or _is_loopback(name.strip("[]"))
     )
+
+
+def _is_a_proxys(header: bytes) -> bool:
+    return header in _FORWARDED or header.startswith(_FORWARDED_PREFIX)
 
 
 def is_from_a_page(headers: Mapping[str, str]) -> bool:

@@ -143,6 +143,12 @@ async def test_a_browser_without_a_page_and_a_program_are_taken() -> None:
         ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-for": "127.0.0.1"}, False),
         ("127.0.0.1", "127.0.0.1:9480", {"forwarded": "for=127.0.0.1"}, False),
         ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-proto": "https"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-port": "443"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-forwarded-server": "proxy"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-client-ip": "10.0.0.9"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-envoy-external-address": "10.0.0.9"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"cf-connecting-ip": "10.0.0.9"}, False),
+        ("127.0.0.1", "127.0.0.1:9480", {"x-request-id": "1"}, True),
         ("nonsense", "127.0.0.1:9480", {}, False),
     ],
 )
