@@ -28,6 +28,11 @@ VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
 TEXT_CHARACTERS_MAX = 200
 PREDECESSORS_MAX = 100
+DAMAGED = (
+    "this object says whose the prefix is. Find out what overwrote it; unless another Strandline "
+    "cluster took the prefix over, keep it elsewhere and remove it, and the next start or format "
+    "makes it anew, or says what to put there"
+)
 """Takeovers remembered; the oldest are forgotten first."""
 
 
@@ -346,7 +351,7 @@ def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> No
 
 
 async def read_marker(tier: TierStore) -> ClusterMarker | None:
-    """The marker; None if there is none. CorruptData for anything else."""
+    """The marker; None if there is none. CorruptData for anything else, with what to do."""
     key = cluster_marker_key(tier.prefix)
     data = bytearray()
     try:
@@ -354,4 +359,9 @@ async def read_marker(tier: TierStore) -> ClusterMarker | None:
             data += piece
     except NotFound:
         return None
-    return ClusterMarker.decode(bytes(data), source=f"{tier.name}:{key}")
+    try:
+        return ClusterMarker.decode(bytes(data), source=f"{tier.name}:{key}")
+    except CorruptData as error:
+        raise CorruptData(
+            f"{error.detail}: {DAMAGED}", source=error.source, position=error.position
+        ) from None

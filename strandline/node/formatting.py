@@ -71,6 +71,8 @@ def format_for(
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
         return False
     broker = broker_identity(settings.kafka.log_dirs)
+    if broker is None:
+        _check_identity(new)
     own_id = _chosen("--node-id", new.node_id, broker.node_id if broker else None)
     named = new.cluster_id is not None or bool(settings.quorum.bootstrap)
     _check_way(new, alone_by_accident=named and not new.standalone)
@@ -178,10 +180,19 @@ def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
         ) from None
 
 
+def _check_identity(new: NewNode) -> None:
+    """Name all that is missing at once, where no broker's directory tells it."""
+    given = {"--node-id": new.node_id, "--kafka-cluster-id": new.kafka_cluster_id}
+    missing = [option for option, value in given.items() if value is None]
+    if missing:
+        raise InvalidRequest(
+            "give what is named here, or set kafka.log_dirs, where it is read from",
+            field=", ".join(missing),
+        )
+
+
 def _chosen(option: str, given: _T | None, found: _T | None) -> _T:
     """The operator's value or that of the broker's directory; both must agree."""
-    if given is None and found is None:
-        raise InvalidRequest("give it, or set kafka.log_dirs, where it is read from", field=option)
     if given is not None and found is not None and given != found:
         raise InvalidRequest(
             f"{given} was given, but the log directory says {found}: leave it out, or correct one",

@@ -198,6 +198,7 @@ def test_two_at_once_on_one_data_directory_are_refused(orders_copied: Path) -> N
         (["copy", "--once", "--log-dir", "/none", "--store", "file:///none/x"], "log_dirs"),
         (["node", "--config", "/nonexistent.toml"], "can't be read"),
         (["format", "--node-id", "1"], "--kafka-cluster-id"),
+        (["format"], "--node-id, --kafka-cluster-id"),
     ],
 )
 def test_wrong_usage_says_what_to_give(
