@@ -226,7 +226,8 @@ class _Gathering:
         if indexes is not None and await asyncio.to_thread(self._find_in, indexes):
             return True
         for source in self._job.local:
-            beside = asyncio.to_thread(self._copy_beside, source, manifest)
+            on_walk = from_threads(self._on_read)
+            beside = asyncio.to_thread(self._copy_beside, source, manifest, on_walk)
             if await self._tell(f"indexes of {source.name}", beside):
                 return True
         return False
@@ -286,7 +287,7 @@ class _Gathering:
             _put(job, job.end_offset + 1, SNAPSHOT_SUFFIX, found.snapshot)
         return True
 
-    def _copy_beside(self, source: LocalSource, manifest: bytes | None) -> str:
+    def _copy_beside(self, source: LocalSource, manifest: bytes | None, on_walk: OnRead) -> str:
         """Take the files beside the logs; of transaction indexes the entries of these offsets.
         Returns the reason why they will not do, empty if they do.
         """
@@ -294,7 +295,7 @@ class _Gathering:
         logs = _over(job, source)
         if not logs:
             return "they have none of these offsets"
-        if not job.txn_index_empty and not _has_all(job, logs):
+        if not job.txn_index_empty and not _has_all(job, logs, on_walk):
             # Of a transaction that began below, its entry alone tells that it was aborted.
             return "they lack some of these offsets, and so the aborts there"
         aborted = []
@@ -377,22 +378,23 @@ def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
     ]
 
 
-def _has_all(job: GatherJob, logs: list[LocalLog]) -> bool:
+def _has_all(job: GatherJob, logs: list[LocalLog], on_walk: OnRead) -> bool:
     """True if these logs follow one another over all offsets of the job."""
     following = job.start_offset
     for log in logs:
         if log.base_offset > following:
             return False
-        following = _end(log) if log.next_base_offset is None else log.next_base_offset
+        end = log.next_base_offset
+        following = _end(log, on_walk) if end is None else end
     return following > job.end_offset
 
 
-def _end(log: LocalLog) -> int:
+def _end(log: LocalLog, on_walk: OnRead) -> int:
     """The offset behind the last batch of an active segment."""
     end = log.base_offset
     with log.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        for _, header in _batches(log.path, file.fileno(), size):
+        for _, header in _batches(log.path, file.fileno(), size, on_walk):
             end = header.last_offset + 1
     return end
 
@@ -439,12 +441,8 @@ def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tu
     if log.base_offset >= job.start_offset and ends_within:
         return 0, size
     start: int | None = None
-    told = 0
-    for position, header in _batches(log.path, descriptor, size):
+    for position, header in _batches(log.path, descriptor, size, on_walk):
         base_offset = header.base_offset
-        if position - told >= READ_TOLD_BYTES:
-            on_walk(position - told)
-            told = position
         if base_offset > job.end_offset:
             return (position if start is None else start), position
         if start is None and base_offset >= job.start_offset:
@@ -452,10 +450,15 @@ def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tu
     return (size if start is None else start), size
 
 
-def _batches(path: Path, descriptor: int, size: int) -> Iterator[tuple[int, BatchHeader]]:
+def _batches(
+    path: Path, descriptor: int, size: int, on_walk: OnRead
+) -> Iterator[tuple[int, BatchHeader]]:
     """(position, header) of each batch."""
-    position = 0
+    position = told = 0
     while position + HEADER_BYTES <= size:
+        if position - told >= READ_TOLD_BYTES:
+            on_walk(position - told)
+            told = position
         data = os.pread(descriptor, HEADER_BYTES, position)
         header = parse_header(data, source=str(path), position=position)
         yield position, header

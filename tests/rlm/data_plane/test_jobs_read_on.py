@@ -75,3 +75,18 @@ async def test_a_search_for_a_whole_copy_tells_of_the_walk_and_of_what_it_reads(
     assert (await plane.gather(gathering, told.append)).source == "here"
     size = log_of(job).stat().st_size
     assert sum(told) > 2 * size - READ_TOLD_BYTES
+
+
+async def test_a_look_for_the_end_of_an_active_log_tells_of_its_walk(job: CopyJob) -> None:
+    plane, segment = await copied(job)
+    objects = expected_objects(PREFIX, segment.segment_id, 0, segment.custom_metadata)
+    logs = LocalSource("here", (LocalLog(log_of(job), job.start_offset, None),))
+    gathering = GatherJob(
+        job.segment_id, job.start_offset, job.end_offset, NOW_MS, False, job.lineage_checkpoint,
+        STORE, objects, frozenset({ObjectSuffix.INDEXES, ObjectSuffix.MANIFEST}), (logs,), None,
+    )  # fmt: skip
+    told = list[int]()
+    found = await plane.gather(gathering, told.append)
+    assert found.tried == ("indexes of here: no transaction index beside them has an entry",)
+    await asyncio.sleep(0)
+    assert sum(told) > 2 * log_of(job).stat().st_size - READ_TOLD_BYTES
