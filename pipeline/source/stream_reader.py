@@ -13,11 +13,12 @@ from kafka_formats.errors import NotFound
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.open_catalogue import open_catalogue
+from pipeline.catalogue.tiered_segment import PartitionBounds
 from pipeline.process import ambient
 from pipeline.source import stream_offsets
 from pipeline.source.batch_plan import may_be_quiet, slices_of, starting_option, tasks_of
 from pipeline.source.data_loss import report_lost
-from pipeline.source.offset_limits import LATEST
+from pipeline.source.offset_limits import LATEST, OffsetLimit, SpecificOffsets
 from pipeline.source.offsets import Bounds, beyond, check_complete, ranges, resolve, times_ms
 from pipeline.source.options import SourceOptions, Subscription, parse_options
 from pipeline.source.read_limits import (
@@ -84,8 +85,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             option=option,
             no_match=LATEST if options.no_match_is_latest else None,
         )
-        report_lost(beyond(starts, bounds), fail=options.fail_on_data_loss)
-        return stream_offsets.to_json(starts)
+        quiet_starts = self._quiet_starts(limit, bounds)
+        nothing = dict.fromkeys(quiet_starts, PartitionBounds(0, 0))
+        lost = beyond(starts, bounds) + beyond(quiet_starts, nothing)
+        report_lost(lost, fail=options.fail_on_data_loss)
+        return stream_offsets.to_json(starts | quiet_starts)
+
+    def _quiet_starts(self, limit: OffsetLimit, bounds: Bounds) -> dict[TopicIdPartition, int]:
+        """The starting offsets above 0 of partitions without a tiered segment, where the stream
+        begins once they have one.
+        """
+        if not isinstance(limit, SpecificOffsets):
+            return {}
+        there = {(one.topic, one.partition) for one in bounds}
+        return {
+            TopicIdPartition(topic, self._tier.catalogue.partitions(topic)[0].topic_id, number): at
+            for (topic, number), at in limit.offsets.items()
+            if at > 0 and (topic, number) not in there
+        }
 
     def latestOffset(  # noqa: N802  Spark's name
         self, start: JsonOffsets | None = None, limit: ReadLimit | None = None

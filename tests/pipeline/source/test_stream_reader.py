@@ -34,6 +34,12 @@ def reader(now_ms: int = 10**12, **options: str) -> StreamReader:
     return StreamReader(given | options, now_ms=lambda: now_ms)
 
 
+def made(**options: str) -> StreamReader:
+    """A reader with an `assign` in place of `subscribe`, where one is given."""
+    given = {"isolation": "read_uncommitted"} | options
+    return StreamReader(given if "assign" in given else given | {"subscribe": "orders"})
+
+
 def at(p0: int, p1: int | None = None) -> dict[str, dict[str, Any]]:
     found: dict[str, Any] = {"topicId": str(P0.topic_id), "0": p0}
     return {"orders": found if p1 is None else found | {"1": p1}}
@@ -72,6 +78,24 @@ def test_what_a_stream_cannot_have_is_refused_when_it_is_first_asked(
     asked = reader(endingOffsets="latest")
     with pytest.raises(InvalidRequest, match="endingOffsets"):
         asked.initialOffset()
+
+
+@pytest.mark.parametrize("strategy", ["subscribe", "assign"])
+def test_a_start_that_is_given_counts_for_a_partition_that_is_tiered_later(
+    tier: MadeUpCatalogue, strategy: str
+) -> None:
+    """As that of a query of the broker, which this one is to go on from."""
+    given = json.dumps({"orders": {"0": 30, "1": 0, "2": 50, "3": 0, "4": -1}})
+    chosen = {"assign": '{"orders": [0, 1, 2, 3, 4]}'} if strategy == "assign" else {}
+    with pytest.raises(Conflict, match="orders-2: the starting offset 50 is behind the end"):
+        made(startingOffsets=given, **chosen).initialOffset()
+    stream = made(startingOffsets=given, failOnDataLoss="false", **chosen)
+    start = through_json(stream.initialOffset())
+    tier.tier |= {(of := partition(number=n)): [segment(0, 59, of=of)] for n in (2, 3)}
+    end = through_json(stream.latestOffset(start, ALL))
+    read = offsets(stream.partitions(start, end))
+    of_2 = [(2, one) for one in range(50, 60)]
+    assert read == [(1, n) for n in range(10)] + of_2 + [(3, n) for n in range(60)]
 
 
 def test_every_offset_is_read_once_as_the_tier_grows(tier: MadeUpCatalogue) -> None:
