@@ -28,12 +28,12 @@ VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
 TEXT_CHARACTERS_MAX = 200
 PREDECESSORS_MAX = 100
+"""Takeovers remembered; the oldest are forgotten first."""
 DAMAGED = (
     "this object says whose the prefix is. Find out what overwrote it; unless another Strandline "
     "cluster took the prefix over, keep it elsewhere and remove it, and the next start or format "
     "makes it anew, or says what to put there"
 )
-"""Takeovers remembered; the oldest are forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
