@@ -186,6 +186,16 @@ def a_lost_answer_is_a_failure(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Simulation, "after_lost_answer", clean_up)
 
 
+def a_copy_may_end_behind_its_epoch(patch: pytest.MonkeyPatch) -> None:
+    """Its last record is of another epoch in the lineage."""
+    within = lineage.within_lineage
+
+    def one_more(start: int, end: int, *rest: Any) -> bool:
+        return within(start, end, *rest) or (start < end and within(start, end - 1, *rest))
+
+    patch.setattr(apply_segments, "within_lineage", one_more)
+
+
 def without(module: object, name: str) -> Plant:
     """The check `name` finds nothing wrong."""
 
@@ -260,6 +270,10 @@ PLANTED: dict[str, tuple[Plant, str]] = {
     "a late head is never a cut": (a_late_head_is_never_a_cut, "no_hole"),
     "a copy may lie outside the lineage": (
         always(apply_segments, "within_lineage", answer=True),
+        "no_bad_byte",
+    ),
+    "a copy may end one record outside the lineage": (
+        a_copy_may_end_behind_its_epoch,
         "no_bad_byte",
     ),
     "a copy may leave a gap": (gaps_are_copied_over, "no_hole"),

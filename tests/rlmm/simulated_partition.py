@@ -64,6 +64,12 @@ class SimulatedPartition:
         self.epoch += self.random.randint(1, 2)
         self.leader.leads_since = (self.epoch, len(self.leader.log))
 
+    def come_back(self, end_offset: int) -> None:
+        """The leader leads again, without what it had from `end_offset` on."""
+        self.leader.cut(len(self.leader.log) - end_offset)
+        self.epoch += 1
+        self.leader.leads_since = (self.epoch, len(self.leader.log))
+
     def append(self) -> None:
         self.leader.log += [self.epoch] * self.random.randint(1, 12)
 
