@@ -53,6 +53,8 @@ class Clients:
         self._world = world
         random = world.random
         self.on = True
+        self.quiet = False
+        """True while nobody proposes anything by himself."""
         self.calls = self.done = self.refused = self.unknown = self.later = self.reads = 0
         self._numbers = 0
         self._open: dict[Call, None] = {}
@@ -73,7 +75,8 @@ class Clients:
 
     def begin(self) -> None:
         if self.on:
-            self._act()
+            if not self.quiet:
+                self._act()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self.begin)
 

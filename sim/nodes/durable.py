@@ -60,6 +60,15 @@ def holds(medium: Medium, base_offset: int, data: bytes) -> bool:
     return base_offset < snapshot_end(medium)
 
 
+def found_at(medium: Medium, base_offset: int, data: bytes) -> tuple[Path, int] | None:
+    """The file and position of these bytes; None if they are in no segment."""
+    wanted = segment_file_name(base_offset, LOG_SUFFIX)
+    files = _files(medium)
+    names = [name for name in files if name.endswith(LOG_SUFFIX) and name <= wanted]
+    at = files[max(names)].durable.find(data) if names else -1
+    return (LOG / max(names), at) if at >= 0 else None
+
+
 def _has_batch(content: bytearray, data: bytes) -> bool:
     """True if a reader from batch to batch finds it; none is found behind half a batch."""
     at = content.find(data)

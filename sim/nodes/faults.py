@@ -51,6 +51,8 @@ class Faults:
         self._snapshots = Random(f"snapshots of {world.seed}")
         self._snapshot_percent = self._snapshots.choice((0, 0, 10, 50))
         self.on = True
+        self.quiet = False
+        """True while nothing else breaks."""
 
     def begin(self) -> None:
         draw = self._world.random.randrange
@@ -86,7 +88,8 @@ class Faults:
 
     def _next(self) -> None:
         if self.on:
-            self._inject()
+            if not self.quiet:
+                self._inject()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self._next)
 
@@ -97,7 +100,7 @@ class Faults:
         draw, silence_max_s = self._silences, self._world.auditor.liveness.silence_max_s
         silent_ms = round(1000 * silence_max_s * draw.uniform(0.5, 3))
         machine = draw.choice(self._world.machines)
-        if draw.randrange(2) and not machine.leads:
+        if draw.randrange(2) and not machine.leads and not self.quiet:
             machine.pause()
             self._world.schedule.after(silent_ms, machine.resume)
         self._world.schedule.after(1 + silent_ms, self._fall_silent)
@@ -123,25 +126,25 @@ class Faults:
         if not self.on or not self._tail_max:
             return
         draw, count = self._tails.randrange, self._tails.randrange(self._tail_max)
-        for leader in self._leaders():
-            self._pour(count, leader)
+        for leader in self.leaders() if not self.quiet else ():
+            self.pour(count, leader)
             self._part([leader])
             self._world.schedule.after(
                 draw(500, 2000), partial(self._pour_at_next, count // 2, leader)
             )
         self._world.schedule.after(draw(1, 10_000), self._leave_a_tail)
 
-    def _pour(self, count: int, leader: Machine) -> None:
+    def pour(self, count: int, leader: Machine) -> None:
         """Have a leader propose so many records at once."""
         assert leader.up is not None
         self._world.clients.pour(leader.up, count)
 
     def _pour_at_next(self, count: int, before: Machine) -> None:
-        for leader in self._leaders():
+        for leader in self.leaders():
             if leader is not before:
-                self._pour(count, leader)
+                self.pour(count, leader)
 
-    def _leaders(self) -> list[Machine]:
+    def leaders(self) -> list[Machine]:
         """The machines that lead, or believe so, and take calls."""
         leaders = [each for each in self._world.machines if each.leads]
         return [each for each in leaders if each.up and not each.up.life.paused]
@@ -150,16 +153,18 @@ class Faults:
 
     def power_goes(self) -> bool:
         """True if the power goes now; asked before each disk operation."""
-        return self._crash_permyriad > 0 and (
-            self._world.random.randrange(10_000) < self._crash_permyriad
+        return (
+            self._crash_permyriad > 0
+            and not self.quiet
+            and (self._world.random.randrange(10_000) < self._crash_permyriad)
         )
 
     def operations_after_snapshot(self) -> int:
         """The number of disk operations after a snapshot got its name until the power goes; 0: it
         stays.
         """
-        draw = self._snapshots.randrange
-        return draw(1, 9) if draw(100) < self._snapshot_percent else 0
+        draw, percent = self._snapshots.randrange, 0 if self.quiet else self._snapshot_percent
+        return draw(1, 9) if draw(100) < percent else 0
 
     def thread_waits(self) -> bool:
         """True if a thread stops before a disk operation, and others run."""
@@ -241,10 +246,7 @@ class Faults:
             case "bit_flip":
                 self._flip(machine)
             case "wipe":
-                if self.may_lose(machine):
-                    machine.die(Survivors.NONE, Survivors.NONE)
-                    machine.lost = machine.to_be_formatted = True
-                    self.start_soon(machine)
+                self.wipe(machine)
             case "formatted_again":
                 first = machine.key in self._world.format_voters.keys
                 if first and not machine.lost and self.may_lose(machine):
@@ -253,6 +255,13 @@ class Faults:
                     self.start_soon(machine)
             case _:
                 pass
+
+    def wipe(self, machine: Machine) -> None:
+        """Replace the machine's disk, if its quorum can spare it."""
+        if self.may_lose(machine):
+            machine.die(Survivors.NONE, Survivors.NONE)
+            machine.lost = machine.to_be_formatted = True
+            self.start_soon(machine)
 
     def cut_power(self, machine: Machine) -> None:
         machine.die(self._fate(), self._fate())
@@ -305,11 +314,17 @@ class Faults:
         random = self._world.random
         lost = self._lose_one(machine)
         if lost is not None:
-            file = lost[1]
-            at, bit = random.randrange(len(file.live)), 1 << random.randrange(8)
-            for content in (file.live, file.durable):
-                if at < len(content):
-                    content[at] ^= bit
+            _flip_in(lost[1], random.randrange(len(lost[1].live)), random.randrange(8))
+
+    def flip(self, machine: Machine, path: Path, *, from_byte: int = 0) -> bool:
+        """Flip a bit of this file from a byte on, if it may be lost. False: it may not."""
+        if machine.lost or not self.may_lose(machine):
+            return False
+        machine.excused = machine.lost = True
+        file = machine.disk.medium.file(path)
+        draw = self._tails.randrange
+        _flip_in(file, draw(from_byte, len(file.live)), draw(8))
+        return True
 
     def _spoil(self, machine: Machine) -> None:
         """Make one file unreadable."""
@@ -345,6 +360,12 @@ class Faults:
             if sound < len({*keys, machine.key}) // 2 + 1:
                 return False
         return True
+
+
+def _flip_in(file: File, at: int, bit: int) -> None:
+    for content in (file.live, file.durable):
+        if at < len(content):
+            content[at] ^= 1 << bit
 
 
 def _make_room(machine: Machine) -> None:

@@ -27,6 +27,7 @@ from rlmm.rows.nodes import all_nodes
 from rlmm.view.view import View
 from sim.core.elections import Elections
 from sim.core.invariants import InvariantError
+from sim.nodes.downloads import DownloadAudit
 from sim.nodes.durable import (
     holds,
     log_end,
@@ -58,6 +59,7 @@ class Auditor:
         """Every voter set ever written, by offset and epoch."""
         self.liveness = LivenessAudit(world)
         self.stored = StoredAudit(world)
+        self.downloads = DownloadAudit(world)
         self._elections = Elections(self.check)
         self._records: dict[tuple[int, int], StoredBytes] = {}
         self._committed_in: dict[int, int] = {}
@@ -75,6 +77,7 @@ class Auditor:
     def started(self, machine: Machine, process: Process) -> None:
         stored = stored_quorum_state(machine.disk.medium)
         process.epoch = stored.leader_epoch if stored is not None else 0
+        self.stored.opened(machine, process)
 
     def recovery_point_stored(self, machine: Machine) -> None:
         """Recovery takes the medium's word for how far the log was durable."""
@@ -91,6 +94,7 @@ class Auditor:
     def performing(self, machine: Machine, process: Process, action: object) -> None:
         """Check an action just before it is carried out."""
         self._settle(process)
+        self.tail_is_bounded(machine, process)
         match action:
             case act.PersistQuorumState():
                 self._persisting(machine, action.state)
@@ -104,6 +108,7 @@ class Auditor:
                     "committed there",
                 )
                 process.copy.truncate(action.end_offset)
+                machine.take_back(process)
             case act.InstallSnapshot():
                 self.check(
                     action.snapshot.end_offset >= process.high_watermark,
@@ -122,6 +127,7 @@ class Auditor:
     def performed(self, machine: Machine, process: Process, action: object) -> None:
         """Check an action right after it was carried out."""
         if isinstance(action, act.AppendBatches):
+            self._world.rarities.appended(machine, process, action.batches[-1].epoch)
             copy, log = process.copy, process.log
             assert log is not None
             first = len(copy.batches)
@@ -189,6 +195,8 @@ class Auditor:
         stored = stored_quorum_state(machine.disk.medium)
         if stored is not None:
             self._elections.persists(machine.name, persisted(stored), state)
+        if state.cut is None and machine.process is not None:
+            machine.take_back(machine.process)  # nothing is missing, or no more
 
     def answering(self, machine: Machine, request: Request, response: Response) -> None:
         """Check an answer that leaves the machine."""
@@ -213,6 +221,7 @@ class Auditor:
         if isinstance(request, FetchRequest) and process is not None:
             self._settle(process)
             self._fetch_is_durable(machine, process, request.fetch_offset)
+            machine.acknowledged = request.last_fetched_epoch, request.fetch_offset
             self.stored.counts(machine, process, request.fetch_offset)
 
     def _has_stored(self, machine: Machine, request: VoteRequest, deed: str) -> None:
@@ -408,6 +417,17 @@ class Auditor:
             ),
             "told_as_stored",
             f"{machine.name} tells other states of nodes, settings or partitions than it has",
+        )
+
+    def tail_is_bounded(self, machine: Machine, process: Process) -> None:
+        """Check that a log that is on the disk is not kept in memory beyond its bound."""
+        driver = None if process.log is None else process.log.driver
+        if driver is None or driver.jobs._running is not None or driver.jobs._jobs:
+            return
+        self.check(
+            driver.tail._bytes <= self._world.log_limits.recent_bytes_max,
+            "tail_is_bounded",
+            f"{machine.name} keeps {driver.tail._bytes} bytes of its log in memory",
         )
 
     def snapshot_begun(self, machine: Machine, end: int) -> None:

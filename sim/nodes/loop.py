@@ -3,7 +3,8 @@
 All nodes share it. Every callback belongs to the *life* it was made in (a context variable that
 tasks and callbacks inherit): callbacks of a paused life wait, those of a dead one never run. A job
 of an executor runs at a moment that the world chooses, and its result arrives later still. Another
-thread's job may run in the middle of it (`let_others_run`).
+thread's job may run in the middle of it (`let_others_run`), and one of the default executor may
+stop in the middle while everything goes on (`halt`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from kafka_formats.errors import StrandlineError
 from sim.core.invariants import InvariantError
 from sim.ground.clock import Schedule
 from sim.ground.forgetful_disk import PowerCut
+from sim.nodes.halting import HaltingJob, running_job
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +55,7 @@ class Life:
     held: list[Callable[[], None]] = field(default_factory=list)
     tasks: dict[asyncio.Task[Any], None] = field(default_factory=dict)
     lanes: dict[Executor, Lane] = field(default_factory=dict)
+    halted: list[HaltingJob] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -63,16 +66,19 @@ class Lane:
     current: Job | None = None
     """Waits for its moment."""
     heard_ms: int = 0
+    slow_ms: int = 0
+    """Longest time of a job beyond that of its process."""
 
 
 @dataclass(eq=False)
 class Job:
-    """The next call of a thread, and whom it tells."""
+    """The next call of a thread, and whom it tells. `may_halt`: it has a thread of its own."""
 
     life: Life
     lane: Lane
     future: asyncio.Future[Any]
     call: Callable[[], Any]
+    may_halt: bool = False
 
 
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
@@ -111,6 +117,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self._on_job = on_job
         self._turns: deque[asyncio.Handle] = deque()
         self._running: Job | None = None
+        self.jobs_halt = False
+        """True if jobs of the default executor may stop in the middle."""
 
     # ---- running
 
@@ -189,6 +197,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
                     break
         life.tasks.clear()
         life.held.clear()
+        halted, life.halted = life.halted, []
+        for job in halted:
+            job.go_on()  # to its end: `halt` finds the life over
         del self.failures[known:]
 
     def spawn(self, life: Life, coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -276,7 +287,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
         if not life.alive:
             return future
         lane = Lane() if executor is None else life.lanes.setdefault(executor, Lane())
-        lane.jobs.append(Job(life, lane, future, partial(func, *args)))
+        may_halt = executor is None and self.jobs_halt
+        lane.jobs.append(Job(life, lane, future, partial(func, *args), may_halt))
         self._start(life, lane)
         return future
 
@@ -296,10 +308,10 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _start(self, life: Life, lane: Lane) -> None:
         if lane.jobs and lane.current is None:
             job = lane.current = lane.jobs.popleft()
-            self._schedule.after(self._latency(life), partial(self._work, job))
+            self._schedule.after(self._latency(life, lane), partial(self._work, job))
 
-    def _latency(self, life: Life) -> int:
-        return self._random.randrange(life.latency_ms + 1)
+    def _latency(self, life: Life, lane: Lane) -> int:
+        return self._random.randrange(life.latency_ms + lane.slow_ms + 1)
 
     def _work(self, job: Job) -> None:
         life, lane = job.life, job.lane
@@ -309,15 +321,62 @@ class VirtualLoop(asyncio.BaseEventLoop):
             life.held.append(partial(self._work, job))
             return
         lane.current = None
-        if not job.future.cancelled():
-            self._on_job(life)
-            told = self._call(job)
-            if told is None:
-                return
-            delay_ms = max(self._latency(life), lane.heard_ms - self._schedule.now_ms)
-            lane.heard_ms = self._schedule.now_ms + delay_ms
-            self._schedule.after(delay_ms, partial(self._tell, life, told))
+        if job.future.cancelled():
+            self._start(life, lane)
+            return
+        self._on_job(life)
+        if job.may_halt:
+            self._begin(job)
+        else:
+            self._done(job, self._call(job))
+
+    def _done(self, job: Job, told: Callable[[], None] | None) -> None:
+        if told is None:
+            return
+        life, lane = job.life, job.lane
+        delay_ms = max(self._latency(life, lane), lane.heard_ms - self._schedule.now_ms)
+        lane.heard_ms = self._schedule.now_ms + delay_ms
+        self._schedule.after(delay_ms, partial(self._tell, life, told))
         self._start(life, lane)
+
+    def _begin(self, job: Job) -> None:
+        """Run a job in a thread of its own, in which it may stop."""
+        told: list[Callable[[], None] | None] = []
+        life = job.life
+
+        def halted(halt_ms: int) -> None:
+            life.halted.append(thread)
+            self._schedule.after(halt_ms, partial(self._go_on, life, thread))
+
+        def ended() -> None:
+            if life.alive:
+                self._done(job, told[0])
+
+        def call() -> None:
+            told.append(self._call(job))
+
+        thread = HaltingJob(self, call, halted=halted, ended=ended)
+        self._resume_job(thread)
+
+    def _go_on(self, life: Life, thread: HaltingJob) -> None:
+        if life.paused:
+            life.held.append(partial(self._go_on, life, thread))
+        elif thread in life.halted:
+            life.halted.remove(thread)
+            self._resume_job(thread)
+
+    def _resume_job(self, thread: HaltingJob) -> None:
+        running = self._running
+        thread.go_on()
+        self._running = running
+
+    def halt(self, halt_ms: int) -> None:
+        """Stop the running job for so long, if it can. PowerCut: its process ended meanwhile."""
+        thread, life = running_job(), LIFE.get()
+        if thread is not None and life is not None:
+            thread.halt(halt_ms)
+            if not life.alive:
+                raise PowerCut
 
     def _call(self, job: Job) -> Callable[[], None] | None:
         """The call that completes the future; None: the machine went off."""

@@ -22,7 +22,7 @@ from rlm.nodes.registration import NodeRegistrar
 from rlmm.log import quorum_state_file as quorum_state
 from rlmm.log.quorum_records import Endpoint
 from rlmm.log.quorum_state_file import QuorumState
-from rlmm.log.snapshot_files import parse_snapshot_file_name
+from rlmm.log.snapshot_files import DAMAGED_SUFFIX, parse_snapshot_file_name
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.metadata_log import SnapshotId as StoredSnapshotId
 from rlmm.metadata_log import SnapshotSink
@@ -30,7 +30,14 @@ from rlmm.quorum.config import LISTENER_NAME, Ambient, Place, QuorumConfig
 from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.quorum.server import DriverServer
 from rlmm.raft.actions import Role
-from rlmm.raft.messages import NO_VOTERS, ReplicaKey, SnapshotId, Voter, VoterSet
+from rlmm.raft.messages import (
+    NO_VOTERS,
+    ReplicaKey,
+    SnapshotId,
+    SnapshotRead,
+    Voter,
+    VoterSet,
+)
 from rlmm.rows.feature_level import FeatureLevels
 from rlmm.segment import Incarnation
 from rlmm.view.view import View
@@ -41,6 +48,7 @@ from sim.nodes.durable import LOG, METADATA
 from sim.nodes.log_copy import LogCopy
 from sim.nodes.loop import LIFE, Life
 from sim.nodes.peers import SimulatedPeers
+from sim.nodes.situations import APPLIED_DURING_FLUSH, ENDED_DURING_FLUSH, SET_ASIDE
 from sim.nodes.view import MemoryView, ViewDisk
 
 if TYPE_CHECKING:
@@ -86,6 +94,8 @@ class MachineDisk(ForgetfulDisk):
 
     def rename(self, old: Path, new: Path) -> None:
         self._machine.world.auditor.stored.renames(self._machine, old, new)
+        runs = self._machine.process is not None and self._machine.process.log is not None
+        self._machine.world.reached.note(SET_ASIDE, runs and new.name.endswith(DAMAGED_SUFFIX))
         super().rename(old, new)
         self.bad.discard(new)
         if parse_snapshot_file_name(new.name) is not None:
@@ -163,6 +173,12 @@ class AuditedLog(QuorumLog):
         life.machine.world.auditor.snapshot_begun(life.machine, snapshot.end_offset)
         return sink
 
+    def allow_truncation_to(self, offset: int) -> None:
+        life = LIFE.get()
+        assert isinstance(life, MachineLife)
+        life.machine.world.auditor.stored.view_reaches(life.machine, offset)
+        super().allow_truncation_to(offset)
+
 
 @dataclass(eq=False)
 class MachineLife(Life):
@@ -186,6 +202,8 @@ class Machine:
         self.excused = False
         self.lost = False
         self.to_be_formatted = False
+        self.acknowledged = 0, 0
+        """Epoch and end of the log that it last said to have."""
         self.knows_pre_vote = True
         self.level_known = world.faults.level_known()
         self.disk = MachineDisk(self)
@@ -204,6 +222,7 @@ class Machine:
         self.disk = MachineDisk(self)
         self.view_disk.wipe()
         self.boots = 0
+        self.acknowledged = 0, 0
         self.excused = self.lost = self.to_be_formatted = False
 
     def format_again(self) -> None:
@@ -213,8 +232,14 @@ class Machine:
         assert self.process is None
         self.disk = MachineDisk(self)
         self.view_disk.wipe()
+        self.acknowledged = 0, 0
         self.lost = True
         self.world.auditor.forgets_its_votes(self)
+
+    def take_back(self, process: Process) -> None:
+        """Note that nobody counts on what this log no longer has."""
+        has = process.copy.last_epoch, process.copy.end_offset
+        self.acknowledged = min(self.acknowledged, has)
 
     def was_started_before(self) -> None:
         """Record that the log is empty because there was never a leader."""
@@ -263,6 +288,7 @@ class Machine:
         process.view = view = MemoryView(
             self.view_disk,
             flushes_itself=lambda: world.faults.view_flushes_itself(),
+            flushing=world.view_flushes,
             operate=self.disk.operate,
             committed=partial(self._view_changed, process),
         )
@@ -325,6 +351,8 @@ class Machine:
         self.world.auditor.started(self, process)
         directory: Any = log._directory
         directory.truncate_to = partial(self._truncate, directory.truncate_to)
+        reads: Any = log.driver._reads
+        reads.snapshot = partial(self._read_piece, reads.snapshot)
         for kind, perform in list(log.driver._perform.items()):
             log.driver._perform[kind] = partial(self._perform, process, perform)
 
@@ -332,15 +360,22 @@ class Machine:
         truncate_to(end_offset)
         self.world.auditor.stored.truncated(self, end_offset)
 
+    def _read_piece(self, read_piece: Callable[[SnapshotRead], bytes], read: SnapshotRead) -> bytes:
+        """A piece of a snapshot is read for another node."""
+        self.world.rarities.piece_is_read(self, read)
+        return read_piece(read)
+
     def _perform(self, process: Process, perform: Any, action: Any) -> None:
         if process.life.alive:
             self.world.note(self, action)
+            self.world.reached.performing(self, process, action)
             self.world.auditor.performing(self, process, action)
             perform(action)
             self.world.auditor.performed(self, process, action)
 
     def _view_changed(self, process: Process, view: View) -> None:
         if process.life.alive:
+            self.world.reached.note(APPLIED_DURING_FLUSH, process.life.halted)
             self.world.auditor.applied(self, process, view)
             process.life.busy_until_ms = self.world.schedule.now_ms + self.world.step_ms()
 
@@ -368,6 +403,7 @@ class Machine:
         process, self.process = self.process, None
         if process is None:
             return False
+        self.world.reached.note(ENDED_DURING_FLUSH, process.life.halted)
         self.world.clients.died(process)
         self.world.loop.kill(process.life)
         return True

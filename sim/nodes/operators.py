@@ -30,7 +30,8 @@ class Operators:
 
     def begin(self) -> None:
         if self.on and self._period_ms:
-            self._act()
+            if not self._world.faults.quiet:
+                self._act()
             delay_ms = 1 + self._world.random.randrange(2 * self._period_ms)
             self._world.schedule.after(delay_ms, self.begin)
 
@@ -94,6 +95,7 @@ class Operators:
             if process is None or process.log is None or machine.lost:
                 continue
             if process.log.driver.core.cut is not None:
+                machine.acknowledged = 0, 0
                 self._world.loop.spawn(process.life, self._accept_cut(process))
 
     async def _accept_cut(self, process: Process) -> None:

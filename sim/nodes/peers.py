@@ -52,7 +52,9 @@ class SimulatedPeers:
         async def answer(target: Machine, server: DriverServer) -> Answer:
             if isinstance(request, VoteRequest) and request.pre_vote and not target.knows_pre_vote:
                 raise PeerFailedError("an old program", unsupported_version=True)
+            auditor.downloads.asked(target, request)
             told = await server.answer(request)
+            auditor.downloads.answering(target, request, told)
             auditor.answering(target, request, told.response)
             return told
 

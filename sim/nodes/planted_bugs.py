@@ -20,19 +20,23 @@ import rlmm.log.log_directory
 import rlmm.log.quorum_state_file
 import rlmm.log.recovery
 import rlmm.manager.apply_loop
+import rlmm.quorum.disk_queue
 import rlmm.quorum.driver
 import rlmm.quorum.initial_state
+import rlmm.raft.progress
 from rlmm.apply.nodes import apply_node_silence
 from rlmm.apply.outcome import Draft, Outcome, Verdict
 from rlmm.log.disk import Disk
 from rlmm.log.log_directory import LogDirectory
 from rlmm.log.quorum_state_file import QuorumState
-from rlmm.log.segment_file import SegmentFile
+from rlmm.log.recovery import LogCut
+from rlmm.log.segment_file import SegmentFile, SegmentScan
 from rlmm.log.snapshot_files import SnapshotWriter
 from rlmm.manager.apply_loop import ApplyLoop
 from rlmm.manager.node_liveness import LivenessJudge
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.metadata_log import MetadataLog, SnapshotId
+from rlmm.quorum.damaged_snapshots import DamagedSnapshots
 from rlmm.quorum.disk_queue import Append, DiskQueue, Persist
 from rlmm.quorum.driver import QuorumDriver
 from rlmm.quorum.initial_state import stored
@@ -44,6 +48,7 @@ from rlmm.quorum.quorum_log import QuorumLog
 from rlmm.raft import actions as do
 from rlmm.raft.messages import Error
 from rlmm.raft.messages import SnapshotId as CoreSnapshotId
+from rlmm.raft.replica import Replica
 from rlmm.records.control_records import NodeSilence
 from rlmm.rows.nodes import Liveness, RegisteredNode
 from rlmm.view.view import View
@@ -67,6 +72,10 @@ _install = LogDirectory.install_snapshot
 _snapshot_finished = QuorumLog.snapshot_finished
 _stored = stored
 _is_silent = LivenessJudge._is_silent
+_flush_view = View.flush
+_set_aside = DamagedSnapshots.set_aside
+_truncate_driver = QuorumDriver._truncate
+_scan = rlmm.log.recovery._scan
 
 
 def _nothing(*_: object, **__: object) -> None:
@@ -208,6 +217,64 @@ def _install_alone(directory: LogDirectory, snapshot: SnapshotId, part: Path) ->
         _install(directory, snapshot, part)
 
 
+def _flush_up_to_its_end(view: View, *, busy: bool | None = None) -> None:
+    """Take for flushed all that was applied when the flush ended."""
+    _flush_view(view, busy=busy)
+    view._flushed_offset = view._applied_offset
+
+
+async def _set_aside_alone(found: DamagedSnapshots, snapshot: SnapshotId, error: Exception) -> bool:
+    """Set a snapshot aside, and leave the core to offer it."""
+    with patch.object(found, "_owner", _Deaf(found._owner)):
+        return await _set_aside(found, snapshot, error)
+
+
+class _Deaf:
+    def __init__(self, owner: Any) -> None:
+        self.troubles = owner.troubles
+
+    def feed(self, _: object) -> None:
+        pass
+
+
+def _read_on(driver: QuorumDriver, action: do.TruncateTo) -> None:
+    """Take what was read of the log before a truncation for what it has."""
+    before = driver._generation
+    _truncate_driver(driver, action)
+    driver._generation = before
+
+
+def _run_in_one_generation(queue: DiskQueue, jobs: list[Any]) -> object:
+    """Tell the end of the log behind a truncation as that before it."""
+    before = queue._generation
+    done: Any = _run_pass(queue, jobs)
+    if not any(isinstance(job, do.InstallSnapshot) for job in jobs):
+        queue._generation = done.generation = before
+    return done
+
+
+def _install_at_the_end(directory: LogDirectory, snapshot: SnapshotId, part: Path) -> None:
+    """Lower the recovery point only if the log goes on behind the snapshot."""
+    if directory.synced_end == snapshot.end_offset:
+        _install_alone(directory, snapshot, part)
+    else:
+        _install(directory, snapshot, part)
+
+
+def _cut_of_what_stays(*where: Any) -> tuple[list[SegmentScan], LogCut | None]:
+    """Remember the last epoch that is left, not that of what is cut."""
+    scans, cut = _scan(*where)
+    left = max((each.epoch for each in scans[-1].epochs), default=-1)
+    return scans, None if cut is None else replace(cut, epoch=left)
+
+
+def _needs_none_behind_its_own(r: Replica, wanted: CoreSnapshotId | None, end_offset: int) -> bool:
+    newest = r.log.latest_snapshot
+    if end_offset >= r.high_watermark or wanted is None or newest is None:
+        return True
+    return newest >= wanted and end_offset >= newest.end_offset
+
+
 def _any_border(_: LogDirectory, offset: int) -> int:
     return offset
 
@@ -293,6 +360,20 @@ BUGS: dict[str, Patches] = {
     "a snapshot ends inside a batch": (
         (ApplyLoop, "between_groups", _at_once),
         (LogDirectory, "border_from", _any_border),
+    ),
+    "a view takes the end of its flush for its begin": ((View, "flush", _flush_up_to_its_end),),
+    "parts of an abandoned download stay": ((rlmm.quorum.disk_queue, "remove_files", _nothing),),
+    "the core offers a snapshot that was set aside": (
+        (DamagedSnapshots, "set_aside", _set_aside_alone),
+    ),
+    "a driver reads on over a truncation": ((QuorumDriver, "_truncate", _read_on),),
+    "the disk's generation stays over a truncation": ((DiskQueue, "_run", _run_in_one_generation),),
+    "the recovery point stays where a log ends with its snapshot": (
+        (LogDirectory, "install_snapshot", _install_at_the_end),
+    ),
+    "a cut has the epoch of what stays": ((rlmm.log.recovery, "_scan", _cut_of_what_stays),),
+    "a download begins over behind its own snapshot": (
+        (rlmm.raft.progress, "_needs_no_snapshot", _needs_none_behind_its_own),
     ),
     "a snapshot stays due": ((ApplyLoop, "snapshot_begun", _nothing),),
 }

@@ -1,15 +1,17 @@
 """Invariants of what a machine has stored: cuts of its log, and voters of its log and snapshots.
 
 A cut that recovery makes is in the quorum state before anything is removed, and stays there
-(cut_is_remembered). The log is durable before an installed snapshot gets its name
+(cut_is_remembered); it is no lower than what the replica had acknowledged
+(cut_covers_what_is_gone). The log is durable before an installed snapshot gets its name
 (log_is_durable_before_its_snapshot). Voters are those of the committed history
 (voters_as_committed), and damage above the recovery point takes none back that counted
 (voters_below_recovery_point).
 
 A snapshot taken here ends at or below the recovery point once it has its name, an installed one
 above it (recovery_point_tells_installed). A download holds the bytes that were sent
-(download_is_whole), and what is offered is there once all is quiet (offers_its_snapshots). A
-truncation takes the epochs of what is gone along (epochs_of_own_log).
+(download_is_whole). A snapshot that is offered is there, but for the moment until its removal is
+told (offers_its_snapshots). A truncation takes the epochs of what is gone along
+(epochs_of_own_log). The log may be cut up to where the view's rows are durable (log_covers_view).
 """
 
 from __future__ import annotations
@@ -32,10 +34,15 @@ from sim.nodes.durable import (
     stored_epochs,
     stored_quorum_state,
 )
+from sim.nodes.situations import LOST_AN_EPOCH
 
 if TYPE_CHECKING:
     from sim.nodes.machine import Machine, Process
     from sim.nodes.world import World
+
+
+LOOKS = 4
+"""Looks at which a snapshot that is offered may be missing."""
 
 
 class StoredAudit:
@@ -44,6 +51,7 @@ class StoredAudit:
     def __init__(self, world: World) -> None:
         self._world = world
         self._voters: list[tuple[int, tuple[ReplicaKey, ...]]] = []
+        self._missing: dict[Process, tuple[set[tuple[int, ...]], int]] = {}
 
     def log_shrinks(self, machine: Machine, path: Path) -> None:
         """A file is about to be cut or removed. Recovery does so with a part of the log that it
@@ -59,6 +67,20 @@ class StoredAudit:
             stored.cut_end_offset != NOBODY,
             "cut_is_remembered",
             f"{machine.name} cuts {path.name}, and its quorum state is {stored}",
+        )
+
+    def opened(self, machine: Machine, process: Process) -> None:
+        """A log is recovered: it has what was acknowledged, or remembers having had it."""
+        stored, copy = stored_quorum_state(machine.disk.medium), process.copy
+        cut = None if stored is None else persisted(stored).cut
+        has = [(copy.last_epoch, copy.end_offset)]
+        gone = has[0][0] < machine.acknowledged[0]
+        has += [(cut.epoch, cut.old_end_offset)] if cut is not None else []
+        self._world.reached.note(LOST_AN_EPOCH, gone)
+        self._world.auditor.check(
+            max(has) >= machine.acknowledged,
+            "cut_covers_what_is_gone",
+            f"{machine.name} acknowledged (epoch, end) {machine.acknowledged}, and remembers {has}",
         )
 
     def speaks(self, machine: Machine) -> None:
@@ -125,17 +147,43 @@ class StoredAudit:
             f"{machine.name} has truncated its log to {end}, and its checkpoint is {entries}",
         )
 
-    def has_its_snapshots(self, machine: Machine) -> None:
-        """The core offers the snapshots that there are, once nothing is being removed."""
+    def view_reaches(self, machine: Machine, end: int) -> None:
+        """The log may be cut up to `end`: below it the rows survive any crash."""
+        durable = machine.view_disk.applied_offset + 1
+        self._world.auditor.check(
+            end <= durable,
+            "log_covers_view",
+            f"{machine.name} lets its log be cut up to {end}, and its view is durable up to "
+            f"{durable}",
+        )
+
+    def looks(self, machine: Machine) -> None:
+        """Look now and then: what the core offers is there at one of a few looks, since a removal
+        is told a moment later.
+        """
+        process = machine.up
+        if process is None or process.log is None or process.life.paused:
+            return
+        missing = self._missing_at(machine)
+        before, looks = self._missing.get(process, (set(), 0))
+        still = missing & before if looks else missing
+        looks = looks + 1 if still else 0
+        self._missing[process] = still, looks
+        self._world.auditor.check(
+            looks < LOOKS,
+            "offers_its_snapshots",
+            f"{machine.name} has offered {sorted(still)} for long, and has lost them",
+        )
+
+    def has_its_snapshots(self, machine: Machine) -> bool:
+        """True if the core offers snapshots that there are."""
+        return not self._missing_at(machine)
+
+    def _missing_at(self, machine: Machine) -> set[tuple[int, ...]]:
         log = None if machine.process is None else machine.process.log
         assert log is not None
         known = {tuple(each) for each in log.driver.core.replica.log.snapshots}
-        there = {tuple(each) for each in log._directory.snapshots() if each.end_offset > 0}
-        self._world.auditor.check(
-            known <= there,
-            "offers_its_snapshots",
-            f"{machine.name} offers {sorted(known)}, and has {sorted(there)}",
-        )
+        return known - {tuple(each) for each in log._directory.snapshots()}
 
     def committed(self, offset: int, voters: tuple[ReplicaKey, ...] | None) -> None:
         """A batch at `offset` is committed, with a voter set or without."""

@@ -1,7 +1,8 @@
 """The shipped view (`rlmm/view/view.py`) over a database in memory that loses unflushed rows.
 
 It plays RocksDB's part: rows and write batches, flushes at any time, and after a crash the rows as
-of some write batch since the last flush.
+of some write batch since the last flush. A flush takes time, in which batches are written that are
+not part of it.
 """
 
 from __future__ import annotations
@@ -42,18 +43,27 @@ class ViewDisk:
     def __init__(self) -> None:
         self.rows: dict[bytes, bytes] = {}
 
+    @property
+    def applied_offset(self) -> int:
+        """The metadata offset of the rows; -1 before the first."""
+        position = self.rows.get(_POSITION_KEY)
+        return -1 if position is None else rlmm.view.view._POSITION.unpack(position)[0]
+
     def wipe(self) -> None:
         self.rows = {}
 
 
 class MemoryDatabase:
     """RocksDB's database, as far as the view uses it; `flushes_itself` is asked after
-    each batch.
+    each batch, `flushing` called in the middle of a flush, where it may take its time.
     """
 
-    def __init__(self, disk: ViewDisk, flushes_itself: Callable[[], bool]) -> None:
+    def __init__(
+        self, disk: ViewDisk, flushes_itself: Callable[[], bool], flushing: Callable[[], None]
+    ) -> None:
         self._disk = disk
         self._flushes_itself = flushes_itself
+        self._flushing = flushing
         self.rows = MemoryRows(disk.rows.items())
 
     def get(self, key: bytes) -> bytes | None:
@@ -62,16 +72,20 @@ class MemoryDatabase:
     def write(self, batch: MemoryBatch) -> None:
         self.rows.write(batch.writes)
         if self._flushes_itself():
-            self.flush()
+            self._disk.rows = dict(self.rows.items())
 
     def set_options(self, options: dict[str, str]) -> None:
         """Ignore the options: there are no files to merge."""
 
     def flush(self) -> None:
-        self._disk.rows = dict(self.rows.items())
+        """Make the rows of this call durable: what is written meanwhile may be lost."""
+        rows, before = dict(self.rows.items()), self._disk.rows
+        self._flushing()
+        if self._disk.rows is before:  # else it flushed itself, and has newer ones
+            self._disk.rows = rows
 
     def close(self) -> None:
-        self.flush()
+        self._disk.rows = dict(self.rows.items())
 
 
 class MemoryView(View):
@@ -82,12 +96,13 @@ class MemoryView(View):
         disk: ViewDisk,
         *,
         flushes_itself: Callable[[], bool],
+        flushing: Callable[[], None],
         operate: Callable[[], None],
         committed: Callable[[View], None],
     ) -> None:
-        self._memory = MemoryDatabase(disk, flushes_itself)
+        self._memory = MemoryDatabase(disk, flushes_itself, flushing)
         self._view_disk = disk
-        self._flushes_itself = flushes_itself
+        self._flushes_itself, self._flushing = flushes_itself, flushing
         self._operate = operate
         self._told = committed
         super().__init__(PATH, cast(Any, self._memory))
@@ -134,7 +149,7 @@ class MemoryView(View):
         self._operate()
         self._view_disk.rows = built
         self._operate()
-        self._memory = MemoryDatabase(self._view_disk, self._flushes_itself)
+        self._memory = MemoryDatabase(self._view_disk, self._flushes_itself, self._flushing)
         self._use(cast(Any, self._memory))
         self._tell()
 

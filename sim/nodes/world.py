@@ -20,10 +20,13 @@ from sim.ground.clock import Schedule
 from sim.nodes.clients import Clients
 from sim.nodes.durable import snapshots
 from sim.nodes.faults import Faults
+from sim.nodes.forks import Forks
 from sim.nodes.invariants import Auditor, compact
 from sim.nodes.loop import Life, VirtualLoop, silence
 from sim.nodes.machine import PORT, Machine, MachineLife, voters_of
 from sim.nodes.operators import Operators
+from sim.nodes.rarities import Rarities
+from sim.nodes.situations import Reached
 from sim.nodes.view import memory_batches
 
 if TYPE_CHECKING:
@@ -57,6 +60,8 @@ class Result:
     epoch: int
     heal_ms: int
     trace: int
+    situations: tuple[tuple[str, int], ...]
+    """Number of times that each rare situation was reached."""
 
 
 class World:
@@ -74,8 +79,11 @@ class World:
         )
         self.network = Network(self.schedule, self.random)
         self._draw_settings()
+        self.reached = Reached()
         self.auditor = Auditor(self)
         self.faults = Faults(self)
+        self.rarities = Rarities(self)
+        self.forks = Forks(self)
         self.machines: list[Machine] = []
         self._directories = 0
         self._format()
@@ -84,6 +92,9 @@ class World:
         self._snapshots: dict[str, bytes] = {}
         self._steps = Random(f"steps of {seed}")
         self._step_ms_max = self._steps.choice((0, 10))
+        self._flushes = Random(f"flushes of {seed}")
+        self._flush_ms_max = self._flushes.choice((0, 20, 500))
+        self.loop.jobs_halt = self._flush_ms_max > 0
 
     def _draw_settings(self) -> None:
         choose = self.random.choice
@@ -109,6 +120,27 @@ class World:
             snapshot_slice_rows=choose((2, 100)),
         )
         self.voter_count = choose((3, 3, 3, 5))
+        self._few_records_stay(Random(f"short logs of {self.seed}"))
+
+    def _few_records_stay(self, random: Random) -> None:
+        """Cut the log so often, in some worlds, that replicas need snapshots."""
+        self.log_is_short = random.randrange(2) == 0
+        if not self.log_is_short:
+            return
+        self.settings = replace(
+            self.settings,
+            fetch_bytes_max=300,
+            fetch_snapshot_bytes_max=random.choice((100, 300, 2000)),
+        )
+        self.log_limits = replace(
+            self.log_limits,
+            segment_bytes_max=700,
+            retain_bytes_max=random.choice((0, 2000)),
+            snapshots_kept=random.choice((1, 2, 2)),
+        )
+        self.metadata_limits = replace(
+            self.metadata_limits, view_flush_records=3, snapshot_records=random.choice((5, 15, 30))
+        )
 
     def _format(self) -> None:
         for node_id in range(1, self.voter_count + 2):
@@ -145,6 +177,11 @@ class World:
     def step_ms(self) -> int:
         """Time that a step of applying keeps a node's event loop busy."""
         return self._steps.randrange(self._step_ms_max + 1)
+
+    def view_flushes(self) -> None:
+        """A flush of a view is under way: everything else goes on for a while."""
+        if self._flush_ms_max:
+            self.loop.halt(self._flushes.randrange(self._flush_ms_max + 1))
 
     def is_impostor(self, machine: Machine) -> bool:
         """A second machine with the node id of another."""
@@ -225,6 +262,8 @@ class World:
                 for machine in self.machines:
                     machine.start()
                 self.faults.begin()
+                self.rarities.begin()
+                self.forks.begin()
                 self.clients.begin()
                 self.operators.begin()
                 while self.events < events and self._turn():
@@ -248,6 +287,7 @@ class World:
             max(machine.process.epoch for machine in self.machines if machine.process),
             heal_ms,
             self.trace_digest,
+            tuple(sorted(self.reached.times.items())),
         )
 
     def _turn(self) -> bool:
@@ -260,7 +300,9 @@ class World:
 
     def _heal(self) -> int:
         self.faults.stop()
-        self._step_ms_max = 0
+        self.rarities.stop()
+        self.forks.stop()
+        self._step_ms_max = self._flush_ms_max = 0
         self.clients.on = self.operators.on = False
         began_ms = self.schedule.now_ms
         next_try_ms, accepted = began_ms, False
@@ -296,6 +338,8 @@ class World:
         if any(view is None or view.applied_offset != end - 1 for view in views):
             return False
         rows = self.auditor.reference.rows.items()
+        if not all(self.auditor.stored.has_its_snapshots(each) for each in self._members()):
+            return False  # it hears in a moment what was removed, or the next look fails
         for machine in self._members():
             view = machine.up.view if machine.up is not None else None
             assert view is not None
@@ -306,7 +350,6 @@ class World:
                 "same_offset_same_state",
                 f"{machine.name} has other rows at {end - 1}",
             )
-            self.auditor.stored.has_its_snapshots(machine)
             assert machine.up is not None
             self.auditor.tells_its_rows(machine, machine.up, view)
             if not machine.lost:

@@ -165,6 +165,7 @@ class Machine:
         process.view = MemoryView(
             process.view_disk,
             flushes_itself=lambda: not world.random.randrange(20),
+            flushing=_nothing,
             operate=_nothing,
             committed=lambda view: world.auditor.applied(process, view),
         )

@@ -2,9 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from sim.nodes.planted_bugs import BUGS, EVENTS, FIRST_SEEDS, SEEDS_MAX, planted
+from sim.nodes.situations import (
+    APPLIED_DURING_FLUSH,
+    DOWNLOADED_AGAIN,
+    ENDED_DURING_FLUSH,
+    LOG_ENDS_WITH_SNAPSHOT,
+    LOST_AN_EPOCH,
+    OVERTAKEN,
+    SET_ASIDE,
+    SITUATIONS,
+    TRUNCATED_DURING_READ,
+)
 from sim.nodes.world import run
 from tests.sim.seen_at import SEEN_AT
 from tests.sim.worlds import (
@@ -15,24 +28,41 @@ from tests.sim.worlds import (
     held,
 )
 
-SEEDS = 20
+SEEDS = range(1, 21)
 FRESH_SEEDS = 5
-SEEDS_PER_TEST = 10
 SOAK_SEEDS = range(1000, 3000, 50)
 SEEDS_FROM_1 = {
-    "a failed write is repeated behind its torn half": 28,
+    "a failed write is repeated behind its torn half": 25,
 }
 """The first seed from 1 on that shows each mistake of `FIRST_SEEDS`, whose search begins at another
 seed to save time: there `SEEDS_MAX` counts from that one. It moves whenever the draws change; the
 soak holds that `RARE_SEEDS_MAX` seeds from 1 on are enough.
 """
 RARE_SEEDS_MAX = 100
+REACHED = {
+    APPLIED_DURING_FLUSH: 5,
+    ENDED_DURING_FLUSH: 3,
+    DOWNLOADED_AGAIN: 1,
+    SET_ASIDE: 1,
+    LOG_ENDS_WITH_SNAPSHOT: 2,
+    LOST_AN_EPOCH: 1,
+    OVERTAKEN: 4,
+    TRUNCATED_DURING_READ: 1,
+}
+"""The number of `SEEDS` that reach a rare situation, at least: what is not reached is not checked.
+Most are reached in twice as many; where it falls, look at `sim/nodes/rarities.py` and `forks.py`.
+"""
 
 
-@pytest.mark.parametrize("first", range(1, SEEDS + 1, SEEDS_PER_TEST))
-def test_every_invariant_holds_and_all_nodes_heal(first: int) -> None:
-    results = held("nodes", run, range(first, first + SEEDS_PER_TEST), events=2000)
+def test_every_invariant_holds_all_nodes_heal_and_rare_situations_are_reached() -> None:
+    results = held("nodes", run, SEEDS, events=3000)
     assert sum(result.done for result in results) > 0
+    reached = Counter(name for result in results for name, _ in result.situations)
+    assert {name: reached[name] for name in REACHED if reached[name] < REACHED[name]} == {}
+
+
+def test_each_rare_situation_is_said_to_be_reached() -> None:
+    assert REACHED.keys() == set(SITUATIONS)
 
 
 @pytest.mark.parametrize(
