@@ -41,6 +41,7 @@ from pipeline.process import ambient
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.options import Subscription
 from pipeline.source.tier_view import TierView
+from pipeline.spark.session import speculates
 from rlm.data_plane.read_request import Isolation
 
 TableFormat = Literal["parquet", "delta", "iceberg"]
@@ -182,7 +183,7 @@ def run(context: JobContext, options: ExportOptions) -> ExportReport:
                 name=dead_letters_log(options.name, place.table.id),
                 by_day=False,
             )
-        watched = context.spark.conf.get("spark.speculation", "false") == "true"
+        watched = speculates(context.spark)
         export = ExportRun(options.name, place, dead, new_attempt=_new_attempt, watched=watched)
         export.prepare()
         plan = _Plan.of(view, partitions, options, place.table)

@@ -65,6 +65,7 @@ from pipeline.restore.target_plan import (
     new_topic_configs,
     older_topic_configs,
 )
+from pipeline.spark.session import speculates
 from rlm.data_plane.read_request import Isolation
 
 OWNER = "strandline-restore"
@@ -200,7 +201,7 @@ def _check_no_speculation(context: JobContext) -> None:
     """Raise InvalidRequest with speculation: a second attempt fences the first while it still runs.
     Nothing would be produced twice, but the job would end with the first one's error.
     """
-    if context.spark.conf.get("spark.speculation", "false") == "true":
+    if speculates(context.spark):
         raise InvalidRequest(
             "a task that Spark runs twice at once would fence itself: give --conf "
             "spark.speculation=false",

@@ -74,6 +74,12 @@ def shuffle_partitions(master: str, cores: int) -> str | None:
     return str(min(PER_CORE * cores, SPARKS_OWN))
 
 
+def speculates(spark: SparkSession) -> bool:
+    """True if Spark may run a task twice at once. It reads the setting in any case of letters."""
+    said = spark.conf.get("spark.speculation", "false") or ""
+    return said.strip().lower() == "true"
+
+
 def master_was_said(environment: Mapping[str, str]) -> bool:
     """True if spark-submit started this process (it passes the port of its gateway), or if
     PYSPARK_SUBMIT_ARGS names a master.

@@ -295,8 +295,9 @@ def test_a_timestamp_that_cannot_be_sent_is_refused_by_its_offset(broker: KafkaB
     writer.close()
 
 
-def test_tasks_that_run_twice_at_once_are_refused_before_anything_is_asked() -> None:
-    spark = mock.Mock(conf={"spark.speculation": "true"})
+@pytest.mark.parametrize("said", ["true", "TRUE"])
+def test_tasks_that_run_twice_at_once_are_refused_before_anything_is_asked(said: str) -> None:
+    spark = mock.Mock(conf={"spark.speculation": said})
     context = JobContext(spark, {}, mock.Mock(), Console(quiet=True))
     options = IntoKafka(Wanted("orders"), KafkaAddress({"bootstrap.servers": "127.0.0.1:1"}))
     with pytest.raises(InvalidRequest, match=r"give --conf spark.speculation=false"):
