@@ -265,16 +265,19 @@ def test_jobs_are_typed_with_the_address_of_the_bucket(
     there = stored_objects(bucket.config)
     store, topics = ["--store", bucket.address], ["--topic", "codecs", "--topic", "events"]
     lake = f"s3://{bucket.config.bucket}/jobs/lake"
-    rebuilt, used, compared, exported = typed_here(
+    scrub = ["scrub", "--url", bucket.node.url, *topics]
+    by_file = [*scrub, "--state", tmp_path / "scrub.jsonl"]
+    rebuilt, used, compared, exported, whole = typed_here(
         bucket,
         spark,
         ["rebuild", *store, "--output", tmp_path],
         ["usage", *store, "--output", tmp_path / "usage"],
         ["reconcile", "--url", bucket.node.url, "--table", tmp_path / "verdicts"],
         ["export", *store, *topics, "--to", lake],
+        by_file,
     )
     with damaged(bucket, "events") as key:
-        (scrubbed,) = typed_here(bucket, spark, ["scrub", "--url", bucket.node.url, *topics])
+        scrubbed, again = typed_here(bucket, spark, scrub, by_file)
     assert rebuilt["segments"] == SEGMENTS + OTHERS_SEGMENTS
     assert {name: left["segments"] for name, left in rebuilt["left_out"].items()} == {
         "incomplete": 1
@@ -290,9 +293,11 @@ def test_jobs_are_typed_with_the_address_of_the_bucket(
     (dangling,) = compared["dangling_uploads"]["examples"]
     assert f"{HALF.id}.log upload " in dangling
     assert exported["rows"] > 0
-    assert (scrubbed["segments"], scrubbed["damaged"]) == (SEGMENTS, 1)
+    assert (whole["segments"], whole["damaged"], whole["posted"]) == (SEGMENTS, 0, True)
+    assert (scrubbed["segments"], scrubbed["damaged"], scrubbed["known"]) == (SEGMENTS, 1, 0)
     assert (scrubbed["code"], scrubbed["posted"]) == (ExitCode.INCOMPLETE, True)
-    assert_node_shows_scrub(bucket.node, scrubbed["partitions"], key)
+    assert (again["damaged"], again["known"]) == (1, SEGMENTS - 1), "the node lists one as damaged"
+    assert_node_shows_scrub(bucket.node, again["partitions"], key)
     assert stored_objects(bucket.config) == there, "nothing was changed"
     listed = duckdb.sql(f"select key from '{tmp_path}/verdicts/*.parquet'").fetchall()
     assert there.keys() <= {key for (key,) in listed}
