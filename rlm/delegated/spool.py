@@ -8,10 +8,12 @@ left goes at the next start. Nothing is synced: a copy that is cut off begins an
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
 import shutil
+import stat
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -73,6 +75,7 @@ class Spool:
         directory = self.limits.directory
         try:
             directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+            _check_is_ours(directory)
             self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             for left in directory.iterdir():
@@ -179,6 +182,23 @@ class Spool:
         return NoRoom(text)
 
 
+def _check_is_ours(directory: Path) -> None:
+    """Raise PermissionError for what somebody else may have put into a directory where everybody
+    can, as /tmp: a link would have this node empty what it leads to, and an owner changes segments
+    on their way. In other places only who may do so anyway has made it.
+    """
+    if not directory.parent.stat().st_mode & stat.S_IWOTH:
+        return
+    found = directory.lstat()
+    is_ours = found.st_uid in (os.geteuid(), 0) and not found.st_mode & stat.S_IWOTH
+    if not stat.S_ISDIR(found.st_mode) or not is_ours:
+        raise PermissionError(
+            errno.EPERM,
+            f"it is a link, or another user's, and everybody may write to {directory.parent}: give "
+            "this node a spool.dir that only its user can write to",
+        )
+
+
 async def to_its_end(work: Awaitable[T]) -> T:
     """Wait for a thread, also where this is cancelled: nothing of it comes behind what follows."""
     task = asyncio.ensure_future(work)
@@ -191,5 +211,6 @@ async def to_its_end(work: Awaitable[T]) -> T:
 
 def _free_bytes(directory: Path) -> int:
     directory.mkdir(parents=True, mode=0o700, exist_ok=True)
+    _check_is_ours(directory)  # again: what cleans /tmp may have removed it
     space = os.statvfs(directory)
     return space.f_bavail * space.f_frsize

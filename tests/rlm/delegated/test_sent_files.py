@@ -350,6 +350,41 @@ def test_a_spool_that_another_process_uses_is_left_as_it_is(tmp_path: Path) -> N
     assert not coming.exists()
 
 
+@pytest.mark.parametrize("planted", ["link", "directory"])
+def test_a_spool_that_another_user_planted_is_not_emptied_and_not_used(
+    tmp_path: Path, planted: str
+) -> None:
+    """A node that starts with spool.dir = "/tmp" would empty the directory that a link names."""
+    shared, victim = tmp_path / "tmp", tmp_path / "data"
+    victim.mkdir()
+    (victim / "metadata").mkdir()
+    shared.mkdir()
+    shared.chmod(0o1777)
+    mine = spool.Spool(SpoolLimits(shared / "spool-1"), lambda: 0.0)
+    if planted == "link":
+        (shared / "spool-1").symlink_to(victim)
+    else:
+        (shared / "spool-1").mkdir()
+        (shared / "spool-1").chmod(0o777)
+    mine.own()
+    with pytest.raises(spool.NoRoom, match=r"spool\.dir that only its user can write to"):
+        asyncio.run(mine.check_room(1))
+    (problem,) = mine.problems()
+    assert "another user's" in problem.text
+    mine.close()
+    assert (victim / "metadata").is_dir()
+
+
+def test_an_own_spool_in_a_shared_directory_is_used_again(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    mine = spool.Spool(SpoolLimits(tmp_path / "spool-1"), lambda: 0.0)
+    for _ in range(2):
+        mine.own()
+        assert list((tmp_path / "spool-1").iterdir()) == []
+        (tmp_path / "spool-1" / "left").touch()
+        mine.close()
+
+
 def test_a_segment_whose_files_never_fit_is_refused_at_once_and_no_other_waits_for_it(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
