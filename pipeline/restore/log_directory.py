@@ -27,7 +27,6 @@ from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from kafka_formats.log_names import (
     LEADER_EPOCH_CHECKPOINT_FILE,
     LOG_SUFFIX,
-    META_PROPERTIES_FILE,
     PARTITION_METADATA_FILE,
     parse_segment_file_name,
 )
@@ -197,7 +196,9 @@ def check_empty(directory: Path, end_offset: int) -> None:
 
 @contextmanager
 def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
-    """Hold the locks that a broker takes on log directories. Conflict if a broker is running."""
+    """Hold the locks that a broker takes on log directories, also on those that none has used yet:
+    two restores would write the same files. Conflict if a broker or another restore is running.
+    """
     with ExitStack() as stack:
         for log_dir in log_dirs:
             if not log_dir.is_dir():
@@ -205,8 +206,6 @@ def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
                     f"{log_dir} is not a folder: name a broker's log directory",
                     field="--into-log-dirs",
                 )
-            if not (log_dir / META_PROPERTIES_FILE).exists():
-                continue  # not (yet) used by a broker: no lock is needed
             lock = stack.enter_context((log_dir / LOCK_FILE).open("ab"))
             try:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -214,7 +213,8 @@ def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
                 raise Conflict(
-                    f"a broker is running on {log_dir}: stop it first, start it after the restore",
+                    f"a broker or another restore is running on {log_dir}: stop it first, start a "
+                    "broker after the restore",
                     reason="BROKER_RUNS",
                 ) from None
         yield

@@ -255,8 +255,12 @@ def hold_lock(path: Path, told: Connection) -> None:
         told.recv()
 
 
-def test_a_directory_with_a_running_broker_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("version=1\n")
+@pytest.mark.parametrize("used", [True, False], ids=["by a broker", "by none yet"])
+def test_a_directory_with_a_running_broker_or_restore_is_refused(
+    tmp_path: Path, used: bool
+) -> None:
+    if used:
+        (tmp_path / "meta.properties").write_text("version=1\n")
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=hold_lock, args=(tmp_path / ".lock", theirs))
