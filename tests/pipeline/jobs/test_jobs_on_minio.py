@@ -265,8 +265,8 @@ def test_jobs_are_typed_with_the_address_of_the_bucket(
     there = stored_objects(bucket.config)
     store, topics = ["--store", bucket.address], ["--topic", "codecs", "--topic", "events"]
     lake = f"s3://{bucket.config.bucket}/jobs/lake"
-    scrub = ["scrub", "--url", bucket.node.url, *topics]
-    by_file = [*scrub, "--state", tmp_path / "scrub.jsonl"]
+    scrub: list[object] = ["scrub", "--url", bucket.node.url, *topics]
+    by_file: list[object] = [*scrub, "--state", tmp_path / "scrub.jsonl"]
     rebuilt, used, compared, exported, whole = typed_here(
         bucket,
         spark,
