@@ -55,7 +55,10 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Brakes:
-    """Reasons why a topic's copies wait, and why nothing irreversible is done: asked each time."""
+    """Reasons why a topic's copies wait, and why nothing irreversible is done: asked each time.
+    `left_out`: why the topic is not tiered; the look that ends its claim may take long.
+    """
 
     pause_text: Callable[[str], str | None]
+    left_out: Callable[[str], str | None]
     clock_trouble: Callable[[], str | None]

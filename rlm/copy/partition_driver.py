@@ -251,6 +251,7 @@ class PartitionDriver:
         return leadership_facts(work, self.tier.metadata, self.leading.broker, me, now_ms)
 
     def _plan_facts(self, work: PartitionWork, state: PartitionState, lso: int) -> PlanFacts:
+        topic = work.partition.topic
         return PlanFacts(
             segments=work.segments,
             linked_count=len(work.kept),
@@ -261,7 +262,7 @@ class PartitionDriver:
             now_ms=self.around.ambient.now_ms(),
             back_off=work.back_off,
             fills_tried=work.fills_not_now(self.around.ambient.now_ms()),
-            paused=self.brakes.pause_text(work.partition.topic),
+            paused=self.brakes.pause_text(topic) or self.brakes.left_out(topic),
             clock_trouble=self.brakes.clock_trouble(),
             log_start_said=work.log_start_said,
             files_wanted_from=files_wanted_from(work, self.leading.broker),

@@ -297,7 +297,7 @@ def build(given: Given) -> RemoteLogParts:
         Tier(metadata, given.stores, adoption, clean_ups),
         Copying(copier, _copy_slots(around), given.mender),
         Leading(given.broker, plugin, registrar.ensure, claim_slots, finder),
-        Brakes(held_back.copying, clock.trouble),
+        Brakes(held_back.copying, settings.why_left_out, clock.trouble),
         around,
         given.on_event,
     )

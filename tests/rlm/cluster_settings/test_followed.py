@@ -157,6 +157,31 @@ def test_a_limit_holds_at_once_while_a_look_hangs(
     run_virtually(main)
 
 
+def test_a_topic_that_is_disabled_is_copied_no_further_while_a_look_hangs(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look takes its claim away, and would end the copy under way."""
+
+    async def hangs(_table: WorkTable, *, cancel_lost: bool) -> None:
+        await asyncio.sleep(60)
+
+    async def slow(step: str) -> None:
+        await asyncio.sleep(10 if step == "before upload" else 0)
+
+    async def main() -> None:
+        async with new_world(tmp_path, (orders.log_dir,)).boot(hook=slow, limits=SELDOM) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(5)
+            monkeypatch.setattr(WorkTable, "scan", hangs)
+            await put(node, Setting.TIERED, of_topic("orders"), "false")
+            await asyncio.sleep(50)
+            assert node.finished(orders.partition) == [(0, 9)], "its copy was under way"
+            page = node.remote_log.status(orders.partition)
+            assert "disabled for topic orders by ann" in page.why_not_text
+
+    run_virtually(main)
+
+
 def test_a_view_that_a_snapshot_replaces_stops_no_following(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
