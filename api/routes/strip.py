@@ -76,5 +76,6 @@ async def _at_places(
         at = next(context.manager.served_segments(state, place, last), None)
         if at is None:
             break
-        found.setdefault(at[1].start_offset, at)  # two places may lie in one segment
-    return [found[start] for start in sorted(found)]
+        # Two places may lie in one piece, and two pieces of one segment around another's.
+        found.setdefault(at[0].last_offset, at)
+    return [found[last] for last in sorted(found)]

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
+from api.routes.strip import _at_places
+from kafka_formats.kafka_uuid import ZERO_UUID
+from rlmm.rows.served_ranges import ServedRange
 from tests.api.test_over_real_parts import ORDERS, asked, get, new_orders
 from tests.rlm.virtual_time import run_virtually
 
@@ -50,3 +57,21 @@ def test_partitions_come_by_filters_and_in_pages(tmp_path: Path) -> None:
             }  # fmt: skip
 
     run_virtually(scenario)
+
+
+class Overlapped:
+    """A long segment, and a later one that serves some offsets in its midst."""
+
+    def served_segments(self, _: object, first: int, last: int) -> Iterator[tuple[Any, Any]]:
+        long, short = SimpleNamespace(start_offset=0), SimpleNamespace(start_offset=40)
+        for begin, end, segment in ((0, 39, long), (40, 59, short), (60, 99, long)):
+            if begin <= last and first <= end:
+                yield ServedRange(max(begin, first), min(end, last), ZERO_UUID), segment
+
+
+async def test_a_segment_around_another_has_a_piece_on_either_side() -> None:
+    context: Any = SimpleNamespace(manager=Overlapped(), sleep=asyncio.sleep)
+    state: Any = None
+    pieces = await _at_places(context, state, 0, 99, 10)
+    ranges = [(each.first_offset, each.last_offset) for each, _ in pieces]
+    assert ranges == [(0, 39), (44, 59), (66, 99)]
