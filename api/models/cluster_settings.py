@@ -63,6 +63,11 @@ class SettingRequest(Wire):
     ] = None
 
     @property
+    def names_what_it_replaces(self) -> bool:
+        """True if it says which setting stands, or that none does."""
+        return "replaces_offset" in self.model_fields_set
+
+    @property
     def text(self) -> str | None:
         """The value as the log has it."""
         return _FLAGS[self.value] if isinstance(self.value, bool) else _text(self.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -19,13 +20,14 @@ from api.models.cluster_settings import (
     SettingsView,
     SettingView,
 )
+from kafka_formats.errors import Conflict
 from kafka_formats.log_names import check_topic_name
-from rlm.cluster_settings.known_settings import RATES, Setting, check_setting
+from rlm.cluster_settings.known_settings import PAUSES, RATES, Setting, check_setting
 from rlm.control.audit import AuditAction
 from rlm.quota.flow_limits import NO_LIMIT, FlowLimits, Rates
 from rlmm.partition_state import UNKNOWN_OFFSET
 from rlmm.records.control_records import ClusterSetting
-from rlmm.records.setting_scope import WHO_CHARACTERS_MAX, SettingScope
+from rlmm.records.setting_scope import CLUSTER, WHO_CHARACTERS_MAX, ScopeKind, SettingScope
 from rlmm.rows.cluster_settings import SettingRow
 
 router = APIRouter(tags=["cluster"])
@@ -53,6 +55,7 @@ async def change_setting(
 ) -> SettingSet:
     """Role admin, at any node. In force on all nodes as they apply it, within a second where they
     follow the quorum, and after their restart. 409: another one stands than `replaces_offset` says.
+    Without that, a pause of the cluster, set or removed, ends the nodes' exceptions (false).
     """
     scope = body.scope.scope()
     check_setting(setting, scope, body.text)
@@ -63,7 +66,7 @@ async def change_setting(
         context.flow.check(FlowLimits(Rates(read_bytes_per_s=rate)))
     standing = _standing(context, setting, scope)
     replaces = UNKNOWN_OFFSET if standing is None else standing.offset
-    if "replaces_offset" in body.model_fields_set:
+    if body.names_what_it_replaces:
         replaces = UNKNOWN_OFFSET if body.replaces_offset is None else body.replaces_offset
     who = admin.name[:WHO_CHARACTERS_MAX]
     change = ClusterSetting(scope, setting, body.text, who, body.why, replaces)
@@ -73,6 +76,9 @@ async def change_setting(
     with audited(context, None, AuditAction.SETTING_CHANGED, why, admin):
         offset = await context.manager.set_cluster_setting(change)
     request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
+    if setting in PAUSES.values() and scope == CLUSTER and not body.names_what_it_replaces:
+        last = await _end_exceptions(context, setting, offset, admin)
+        request.scope[METADATA_OFFSET_SCOPE_KEY] = last
     now = _standing(context, setting, scope)
     # The record of a change is the row's; one without an effect leaves an older row, or none.
     changed = standing is not None if now is None else now.offset >= offset
@@ -98,6 +104,28 @@ async def describe_settings(
         in_force=[_in_force(context, each, topic) for each in known],
         metadata_offset=context.manager.applied_offset,
     )
+
+
+async def _end_exceptions(
+    context: ApiContext, setting: Setting, before: int, admin: Principal
+) -> int:
+    """Remove the exceptions of nodes that were made before this offset: of an earlier pause, they
+    would win over the next one, too. Who names what stands ends them by name. Returns the metadata
+    offset of the last change.
+    """
+    last = before
+    for row in context.manager.cluster_settings():
+        is_exception = (row.key, row.scope.kind, row.value) == (setting, ScopeKind.NODE, "false")
+        if not is_exception or row.offset >= before:
+            continue
+        why = f"{setting} for {row.scope}: not set, before: false, as the cluster's was changed"
+        end = ClusterSetting(
+            row.scope, setting, None, admin.name[:WHO_CHARACTERS_MAX], "", row.offset
+        )
+        with suppress(Conflict), audited(context, None, AuditAction.SETTING_CHANGED, why, admin):
+            # Conflict: it is another one by now.
+            last = await context.manager.set_cluster_setting(end)
+    return last
 
 
 def _in_force(context: ApiContext, setting: Setting, topic: str | None) -> SettingInForce:

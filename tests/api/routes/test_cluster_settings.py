@@ -64,6 +64,33 @@ async def test_who_sets_what_stands_already_is_told_whose_it_is(tmp_path: Path) 
         assert again.json() == {"setting": None, "changed": False}
 
 
+async def test_a_pause_of_the_cluster_ends_exceptions_of_an_earlier_one() -> None:
+    """A node's would win over the next pause, which is then not one of all nodes."""
+    node = make_node()
+    pause = "/v1/settings/deleting.paused"
+
+    async def scopes(client: Any) -> list[str]:
+        listed = (await client.get("/v1/settings")).json()["settings"]
+        return [f"{each['scope']['name']} {each['value']}" for each in listed]
+
+    async with node.client() as client:
+        await client.put(pause, json=body(CLUSTER, True))
+        for name, value in (("2", False), ("3", True)):
+            await client.put(pause, json=body({"kind": "node", "name": name}, value))
+        named = await client.put(pause, json=body(CLUSTER, None, replaces_offset=42))
+        assert named.status_code == 200, named.text
+        assert await scopes(client) == ["2 false", "3 true"], "it ends what it names"
+        await client.put(pause, json=body(CLUSTER, True))
+        assert await scopes(client) == [" true", "3 true"]
+        await client.put(pause, json=body({"kind": "node", "name": "2"}, False))
+        await client.put(pause, json=body(CLUSTER, None))
+        assert await scopes(client) == ["3 true"]
+    assert isinstance(node.context.audit, FakeAudit)
+    ended = [each.why for each in node.context.audit.lines if "as the cluster's" in each.why]
+    assert len(ended) == 2
+    assert ended[0].startswith("deleting.paused for node 2: not set, before: false")
+
+
 async def test_a_change_that_names_another_setting_than_stands_is_a_conflict() -> None:
     node = make_node()
     async with node.client() as client:
