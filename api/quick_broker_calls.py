@@ -15,7 +15,14 @@ from fastapi.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from api.http.admission import MIN_OFFSET_HEADER, bearer, context_in, require, wished_offset
+from api.http.admission import (
+    MIN_OFFSET_HEADER,
+    bearer,
+    context_in,
+    require,
+    require_broker,
+    wished_offset,
+)
 from api.http.gate import BROKER_PATHS
 from api.http.tokens import Role
 from api.routes.broker import (
@@ -41,7 +48,7 @@ class QuickBrokerCalls:
 
     def __init__(self, app: ASGIApp) -> None:
         self.general = app
-        self._read, self._operate = require(Role.READ), require(Role.OPERATE)
+        self._read, self._broker = require(Role.READ), require_broker()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, or let `app` answer."""
@@ -61,7 +68,7 @@ class QuickBrokerCalls:
         credentials = await bearer(request)
         await self._read(request, credentials)
         await wished_offset(request)
-        principal = await self._operate(request, credentials)
+        principal = await self._broker(request, credentials)
         protocol = headers.get(PROTOCOL_HEADER, "")
         calls = await broker_calls(request, context, principal, protocol)
         if call is None:

@@ -58,7 +58,7 @@ _FORWARDED_PREFIX = b"x-forwarded-"
 bearer = HTTPBearer(
     auto_error=False,
     scheme_name="bearer",
-    description="A token of the node's token file. Roles: read, operate, admin.",
+    description="A token of the node's token file. Roles: read, broker, operate, admin.",
 )
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 MinOffset = Annotated[
@@ -102,6 +102,23 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
         return principal
 
     return admit
+
+
+def require_broker() -> Callable[..., Awaitable[Principal]]:
+    """A dependency for calls of the broker's plug-in: as `require`, for the role broker, which
+    operate and admin include.
+    """
+    admit = require(Role.READ)
+
+    async def admit_broker(request: Request, credentials: Credentials) -> Principal:
+        principal = await admit(request, credentials)
+        if not principal.speaks_for_broker:
+            if "authorization" not in request.headers:
+                raise Refused(f"without a token the role is read, and this needs broker: {_SEND}")
+            raise Refused(f"{principal.name} has the role read; use a token of role broker")
+        return principal
+
+    return admit_broker
 
 
 def _principal(

@@ -34,12 +34,22 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller."""
+    """An authenticated caller. `is_broker`: of the role `broker`, which is `read` and the calls of
+    this node's broker.
+    """
 
     name: str
     role: Role
+    is_broker: bool = False
+
+    @property
+    def speaks_for_broker(self) -> bool:
+        """True if it may call `/v1/broker`."""
+        return self.is_broker or self.role >= Role.OPERATE
 
 
+BROKER = "broker"
+"""The role of a broker's plug-in: `Role.READ`, and the calls of this node's broker."""
 ANONYMOUS = "anonymous"
 """The name of a caller without a token."""
 
@@ -121,9 +131,9 @@ def _entry(words: list[str], where: str) -> _Entry:
         raise InvalidRequest(
             f"{where}: a name is 1 to 64 of A-Z a-z 0-9 . _ -", field="tokens_file"
         )
-    if role not in ("read", "operate", "admin"):
+    if role not in ("read", BROKER, "operate", "admin"):
         raise InvalidRequest(
-            f"{where}: the role of {name} is read, operate or admin", field="tokens_file"
+            f"{where}: the role of {name} is read, broker, operate or admin", field="tokens_file"
         )
     if not _DIGEST.fullmatch(digest):
         raise InvalidRequest(
@@ -131,4 +141,6 @@ def _entry(words: list[str], where: str) -> _Entry:
             "hexadecimal digits (printf %s TOKEN | sha256sum)",
             field="tokens_file",
         )
-    return _Entry(Principal(name, Role[role.upper()]), bytes.fromhex(digest))
+    is_broker = role == BROKER
+    known = Role.READ if is_broker else Role[role.upper()]
+    return _Entry(Principal(name, known, is_broker), bytes.fromhex(digest))

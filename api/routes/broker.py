@@ -16,11 +16,11 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import Receive
 
-from api.http.admission import PRINCIPAL_SCOPE_KEY, Context, context_in, require
+from api.http.admission import PRINCIPAL_SCOPE_KEY, Context, context_in, require_broker
 from api.http.audited_change import audited
 from api.http.direct_answer import DirectAnswer, Head, lend_of
 from api.http.streaming import StreamAnswer, next_chunk, open_stream
-from api.http.tokens import Principal, Role
+from api.http.tokens import Principal
 from kafka_formats.errors import InternalError, InvalidRequest, RetryLater, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from rlm.control.audit import AuditAction
@@ -115,7 +115,7 @@ BY_PLUGIN = "by the call of the broker's plug-in, without a grace"
 async def broker_calls(
     request: Request,
     context: Context,
-    _: Annotated[Principal, Depends(require(Role.OPERATE))],
+    _: Annotated[Principal, Depends(require_broker())],
     protocol: Annotated[
         str, Header(alias=PROTOCOL_HEADER, max_length=HEADER_CHARACTERS_MAX, description="1.")
     ] = "",

@@ -31,7 +31,8 @@ class HttpSettings(Section):
     )
     tokens_file: Path | None = Field(
         default=None,
-        description="Lines `name role sha256-of-token`; roles read, operate, admin.",
+        description="Lines `name role sha256-of-token`; roles read, broker (of a plug-in), "
+        "operate, admin.",
     )
     anonymous_role: Literal["none", "read", "operate", "admin"] = Field(
         default="none",

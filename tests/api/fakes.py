@@ -21,7 +21,7 @@ from api.http.api_limits import ApiLimits
 from api.http.context import ApiContext, LogControl, NodeIdentity
 from api.http.gate import Gate
 from api.http.route_table import RouteTable
-from api.http.tokens import Role, TokenBook
+from api.http.tokens import BROKER, Role, TokenBook
 from kafka_formats.errors import InternalError, NotFound, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
@@ -493,8 +493,8 @@ def write_tokens(path: Path) -> TokenBook:
     """A token file with one token a role; each token is its holder's name and `-token`."""
     path.write_text(
         "".join(
-            f"{name} {role.name.lower()} {sha256(f'{name}-token'.encode()).hexdigest()}\n"
-            for name, role in TOKENS.items()
+            f"{name} {role} {sha256(f'{name}-token'.encode()).hexdigest()}\n"
+            for name, role in [*((n, r.name.lower()) for n, r in TOKENS.items()), (BROKER, BROKER)]
         )
     )
     return TokenBook(path)

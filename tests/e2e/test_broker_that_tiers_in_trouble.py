@@ -198,7 +198,7 @@ def test_a_broker_starts_before_its_node_with_the_wrong_token_and_goes_on_with_t
         there.told("Start the node, or correct strandline.node.url")
         node.format()
         node.start()
-        there.told("Put a token of the role operate into the file of strandline.token.file")
+        there.told("Put a token of the role broker into the file of strandline.token.file")
         with Writer(broker.bootstrap, TOPIC, 1):
             broker.wait_until(lambda: len(broker.segment_files(TOPIC, 0)) >= 4, "segments")
             assert int(broker.segment_files(TOPIC, 0)[0].stem) == 0

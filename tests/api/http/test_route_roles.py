@@ -30,6 +30,19 @@ async def test_a_token_of_role_read_changes_nothing(tmp_path: Path) -> None:
     assert [each for each in refused if each[2] != 403] == []
 
 
+async def test_a_brokers_token_changes_nothing_but_what_its_broker_does(tmp_path: Path) -> None:
+    node = make_node(anonymous_role=None, tokens=write_tokens(tmp_path / "tokens"))
+    allowed = set()
+    async with node.client(token="broker-token", address="10.0.0.9") as client:
+        for method, template in operations():
+            if writes(method, template):
+                answer = await client.request(method, template.format(**PATH_VALUES), json={})
+                if answer.status_code != 403:
+                    allowed.add(template)
+    assert allowed
+    assert {each for each in allowed if not each.startswith("/v1/broker/")} == set()
+
+
 async def test_without_a_token_nothing_is_answered_but_health_and_the_document() -> None:
     node = make_node(anonymous_role=None)
     async with node.client(address="10.0.0.9") as client:

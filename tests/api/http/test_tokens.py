@@ -24,7 +24,12 @@ def test_a_token_names_its_holder(tmp_path: Path) -> None:
     assert book.principal("reader-token") == Principal("reader", Role.READ)
     assert book.principal("nobody") is None
     assert book.principal("") is None
-    assert len(book) == 3
+    assert len(book) == 4
+    plugin = book.principal("broker-token")
+    assert plugin is not None
+    assert (plugin.role, plugin.speaks_for_broker) == (Role.READ, True)
+    speaks = {each: Principal("x", each).speaks_for_broker for each in Role}
+    assert speaks == {Role.READ: False, Role.OPERATE: True, Role.ADMIN: True}
 
 
 def test_a_book_without_a_file_knows_nobody() -> None:
@@ -46,7 +51,7 @@ def test_comments_blank_lines_and_two_tokens_of_one_name_are_fine(tmp_path: Path
         ("ci read", "2 words"),
         (f"ci read {DIGEST} more", "4 words"),
         (f"c/i read {DIGEST}", "a name is"),
-        (f"ci root {DIGEST}", "read, operate or admin"),
+        (f"ci root {DIGEST}", "read, broker, operate or admin"),
         ("ci read secret", "64 lower-case"),
         (f"ci read {DIGEST.upper()}", "64 lower-case"),
         (f"a read {DIGEST}\nb admin {DIGEST}", "one token twice"),

@@ -30,9 +30,7 @@ final class NodeException extends IOException {
         INTERNAL("Report it, with the node's log."),
         REFUSED(null),
         UNAUTHENTICATED(
-                "Put a token of the role operate into the file of "
-                        + PluginConfig.TOKEN_FILE
-                        + "."),
+                "Put a token of the role broker into the file of " + PluginConfig.TOKEN_FILE + "."),
         FENCED,
         CONFLICT,
         INVALID_REQUEST,

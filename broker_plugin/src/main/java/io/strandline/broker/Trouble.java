@@ -108,7 +108,7 @@ final class Trouble {
             case "PROTOCOL":
                 return "Upgrade the older of plug-in and node.";
             default:
-                return "The token needs the role operate, and the node delegated mode.";
+                return "The token needs the role broker, and the node delegated mode.";
         }
     }
 }
