@@ -171,7 +171,7 @@ def test_a_broker_starts_before_its_node_with_the_wrong_token_and_goes_on_with_t
     token = tmp_path / "token"
     token.write_text("not-the-right-one\n")
     (tmp_path / "tokens").write_text(
-        f"broker operate {hashlib.sha256(b'the-right-one').hexdigest()}\n"
+        f"broker broker {hashlib.sha256(b'the-right-one').hexdigest()}\n"
     )
     (tmp_path / "tokens").chmod(0o600)
     sections = node_sections(tmp_path, broker)
