@@ -26,6 +26,7 @@ from tests.rlm.virtual_time import START_MS, run_virtually, virtual_ambient
 YEAR_MS = 365 * 86_400_000
 LIMITS = CopyLimits(upload_deadline_s=300.0, upload_margin_s=30.0, delete_delay_s=60.0)
 DELETING = make_segment(0, SegmentState.DELETE_SEGMENT_STARTED)
+STARTED = SegmentState.COPY_SEGMENT_STARTED
 OFF_MS = [-YEAR_MS, 0, YEAR_MS]
 
 
@@ -131,6 +132,30 @@ def test_what_arrives_while_the_first_delete_is_under_way_goes_with_a_second_one
             await asyncio.sleep(wait_s)
         assert (store.at_s, rows.at_s) == ([0, 300, 340], [340])
         assert (await store.list_page("")).objects == ()
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [attempt(0), replace(DELETING, finished_at=7)],
+    ids=["a copy that did not finish", "a finished one"],
+)
+def test_a_mark_that_is_refused_touches_no_object(row: RemoteLogSegmentMetadata) -> None:
+    """Apply keeps a segment that alone serves offsets, or whose policy changed meanwhile."""
+
+    class Refusing(Rows):
+        async def mark_deleted(self, *_: object) -> bool:
+            return False
+
+    async def main() -> None:
+        store, rows = Deletes(), Refusing()
+        tasks = tasks_of(store, rows, [])
+        state = SegmentState.COPY_SEGMENT_FINISHED if row.finished_at >= 0 else STARTED
+        assert not await tasks.begin(replace(row, state=state), 5, "retention")
+        assert not tasks.is_running(row.segment_id.id)
+        await asyncio.sleep(1_000)
+        assert (store.at_s, rows.at_s) == ([], [])
 
     run_virtually(main)
 

@@ -12,6 +12,8 @@ import pytest
 from rlm.reconcile.reconciliation import compare
 from rlm.repair.repair_run import Outcome
 from rlm.stores.tier_store import TierStore, TierStores
+from rsm_backends.memory import MemoryStore
+from rsm_backends.store import ListPage, ObjectInfo
 from tests.rlm.after_disaster import (
     ANEW,
     after_the_disaster,
@@ -77,5 +79,33 @@ def test_a_segment_whose_log_is_there_is_damaged_not_missing_and_repaired_after_
             assert len(await of_base(world, 0, ".log")) == 1
             assert (await only(node)).outcome is Outcome.REPAIRED
             assert await everything(node, orders) == before
+
+    run_virtually(main)
+
+
+def test_a_segment_that_was_copied_behind_the_listing_is_not_missing(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """Reconcile runs beside nodes that copy: to record it as missing would lose its offsets."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True) as node:
+            assert (await node.remote_log.run_once()).complete
+
+            class Earlier(MemoryStore):
+                """Lists what was there before these copies."""
+
+                async def list_page(self, prefix: str, **_: object) -> ListPage:
+                    return await MemoryStore(lambda: 0).list_page(prefix)
+
+                async def head(self, key: str) -> ObjectInfo:
+                    return await node.store.head(key)
+
+            here = TierStore("main", Earlier(lambda: 0), lower(node).default.prefix)
+            found = await compare(
+                node.metadata, TierStores({"main": here}, "main"), breathe=nothing
+            )
+            assert (found.whole, found.missing, found.damaged) == (2, [], [])
 
     run_virtually(main)
