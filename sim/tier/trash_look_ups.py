@@ -11,6 +11,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from kafka_formats.errors import InvalidRequest, NotFound, StrandlineError
+from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.fetch.list_offsets import OffsetAnswer, OffsetSpec
@@ -141,5 +142,6 @@ class LookUps:
             each.start <= batch.last and batch.base <= each.end for each in state.lost_ranges
         )
         highest = (-1, -1) if state.highest_copied is None else state.highest_copied
-        known = any(entry.epoch == batch.epoch for entry in state.lineage)
+        # Below its disk, an unclean leader had other epochs perhaps than the lineage tells.
+        known = epoch_for_offset(state.lineage, batch.base) == batch.epoch
         return not lost and known and batch.last <= highest[0]
