@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 
 from kafka_formats.crc32c import crc32c
 from kafka_formats.errors import AlreadyExists, Conflict, CorruptData, NotFound, Refused, RetryLater
@@ -283,7 +284,7 @@ async def check_settled(
     if left_s > 0:
         raise RetryLater(
             f"the prefix in the store {tier.name!r} was taken over a moment ago: requests of the "
-            f"predecessor's nodes may still be under way, try again in {left_s:.0f} s",
+            f"predecessor's nodes may still be under way, try again in {ceil(left_s)} s",
             retry_after_ms=round(left_s * 1000),
         )
 

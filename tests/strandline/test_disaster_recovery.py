@@ -9,6 +9,7 @@ import hashlib
 import json
 import re
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from tests.strandline.command import CAPTURED, CAPTURED_SEGMENTS, invoke, strand
 from tests.strandline.conftest import copied_segments, sections
 
 DEADLINE_S = 120
+SETTLE_S = 0.1
 FIRST_TOPIC = "codecs"
 
 
@@ -34,7 +36,7 @@ def settings(tier: Path, *topics: str) -> dict[str, dict[str, object]]:
     return sections(tier) | {
         "topics": {"include": list(topics)},
         "metadata": {"snapshot_upload_check_s": 0.2},
-        "copier": {"interval_s": 0.5, "takeover_settle_s": 0.1},
+        "copier": {"interval_s": 0.5, "takeover_settle_s": SETTLE_S},
     }
 
 
@@ -86,6 +88,9 @@ def snapshots(tier: Path) -> list[Path]:
 
 def reconcile(config: Path, *options: object) -> dict[str, Any]:
     done = strandline("reconcile", "--config", config, "--json", *options)
+    if done.returncode == ExitCode.RETRY_LATER and "was taken over a moment ago" in done.stderr:
+        time.sleep(SETTLE_S)
+        done = strandline("reconcile", "--config", config, "--json", *options)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert isinstance(report, dict)
