@@ -351,16 +351,21 @@ def test_the_two_at_the_ends_of_a_hole_tell_of_transactions(tmp_path: Path) -> N
     assert [each.behind_holes for each in slices] == [(5,)] * 4 + [()] * 2
 
 
-def test_a_later_segment_that_was_deleted_leaves_only_its_transactions_undecided(
-    tmp_path: Path,
-) -> None:
+def aborted_in_the_next_segment(tmp_path: Path) -> FolderTier:
+    """Two segments: a transaction at 0 and 1, and two records without one; the marker."""
     replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
     replica.append(2, producer_id=1, transactional=True)
     replica.append(2)
     replica.roll()
     replica.end_transaction(1, commit=False)
     replica.roll()
-    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    return tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+
+
+def test_a_later_segment_that_was_deleted_leaves_only_its_transactions_undecided(
+    tmp_path: Path,
+) -> None:
+    tier = aborted_in_the_next_segment(tmp_path)
     first, second = tier.segments("orders")
     slices = plan_slices([first, second], 0, 3, COMMITTED)
     for suffix in ("rsm-manifest", "indexes"):  # as a repair does that copies it anew
@@ -404,13 +409,7 @@ def test_the_store_of_a_later_segment_that_is_not_mounted_decides_no_transaction
     tmp_path: Path,
 ) -> None:
     """As on an executor without the folder: a stream would go on without these records."""
-    replica = ReplicaWriter(write_log_dir(tmp_path / "logs"))
-    replica.append(2, producer_id=1, transactional=True)
-    replica.append(2)
-    replica.roll()
-    replica.end_transaction(1, commit=False)
-    replica.roll()
-    tier = tier_log_dir(tmp_path / "logs", tmp_path / "tier")
+    tier = aborted_in_the_next_segment(tmp_path)
     first, second = tier.segments("orders")
     (old,) = tier.stores.values()
     stores = {**tier.stores, "new": replace(old, name="new", path=tmp_path / "unmounted")}

@@ -9,13 +9,12 @@ import pytest
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.transaction_index import AbortedTransaction
-from rlm.data_plane.segment_indexes import SegmentIndexes, build_indexes
-from rlm.data_plane.segment_source import SegmentSource
-from rlm.data_plane.segment_verification import SegmentVerification
+from rlm.data_plane.segment_indexes import SegmentIndexes
 from rlm.data_plane.unnamed_indexes import UnnamedIndexes, unnamed_indexes
-from rlm.format.manifest import CHUNK_BYTES, IndexType
+from rlm.format.manifest import IndexType
 from rlm.local_log.log_dir import LocalPartition, LocalSegment, find_partitions
 from tests.rlm.broker_files import CAPTURED
+from tests.rlm.data_plane.test_segment_indexes import build
 from tests.rlm.planner_facts import epochs
 from tests.rlm.tier import copy_job
 
@@ -28,18 +27,6 @@ def captured() -> list[tuple[LocalPartition, LocalSegment]]:
     ]
 
 
-def built(partition: LocalPartition, segment: LocalSegment) -> SegmentIndexes:
-    job = copy_job(partition, segment)
-    source = SegmentSource(job)
-    try:
-        verification = SegmentVerification(job, source)
-        while verification.read_part(bytearray(CHUNK_BYTES)) is not None:
-            pass
-        return build_indexes(job, source, verification.result())
-    finally:
-        source.close()
-
-
 def part(indexes: SegmentIndexes, index: IndexType) -> bytes:
     found = indexes.ranges.get(index)
     return b"" if found is None else indexes.data[found.position : found.position + found.size]
@@ -48,7 +35,7 @@ def part(indexes: SegmentIndexes, index: IndexType) -> bytes:
 def test_those_of_a_broker_are_found_as_the_manifest_has_them() -> None:
     with_aborts = 0
     for partition, segment in captured():
-        indexes = built(partition, segment)
+        indexes = build(copy_job(partition, segment))
         found = unnamed_indexes(indexes.data)
         assert found == (
             part(indexes, IndexType.PRODUCER_SNAPSHOT), part(indexes, IndexType.TRANSACTION),
