@@ -19,7 +19,7 @@ from api.http.context import ApiContext
 from api.http.forwarded_requests import Vouched
 from api.http.gate import CONTEXT_SCOPE_KEY, METADATA_OFFSET_SCOPE_KEY
 from api.http.route_table import route_of
-from api.http.tokens import ANONYMOUS, TOKEN_BYTES_MAX, Principal, Role
+from api.http.tokens import ANONYMOUS, BROKER, TOKEN_BYTES_MAX, Principal, Role
 from api.http.validation import INT64_MAX, Whole
 from kafka_formats.errors import InvalidRequest, Refused, RetryLater
 
@@ -95,7 +95,8 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
         principal = _principal(request, context_in(request), credentials)
         request.scope[PRINCIPAL_SCOPE_KEY] = principal
         if principal.role < role:
-            has, needs = principal.role.name.lower(), role.name.lower()
+            has = BROKER if principal.is_broker else principal.role.name.lower()
+            needs = role.name.lower()
             if VOUCHED_SCOPE_KEY not in request.scope and "authorization" not in request.headers:
                 raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
             raise Refused(f"{principal.name} has the role {has}; use a token of role {needs}")

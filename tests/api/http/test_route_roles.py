@@ -39,6 +39,8 @@ async def test_a_brokers_token_changes_nothing_but_what_its_broker_does(tmp_path
                 answer = await client.request(method, template.format(**PATH_VALUES), json={})
                 if answer.status_code != 403:
                     allowed.add(template)
+                else:
+                    assert "has the role broker" in answer.text
     assert allowed
     assert {each for each in allowed if not each.startswith("/v1/broker/")} == set()
 
