@@ -236,9 +236,7 @@ class HoldAuditor:
             or self._served(unit.partition, _first_known(path, start), end)
         ):
             return
-        alone_bytes = sum(
-            found.stat().st_size for found in held_logs(machine) if _has_left(machine, found)
-        )
+        alone_bytes = _alone_bytes(machine)
         world.auditor.check(
             alone_bytes > world.hold_bytes_max
             or machine.missing_bytes > 0
@@ -469,6 +467,15 @@ def _has_left(machine: Machine, held: Path) -> bool:
     """
     own = machine.log_dir / held.parents[2].name / held.name
     return not (own.exists() and own.samefile(held))
+
+
+def _alone_bytes(machine: Machine) -> int:
+    """Bytes of files that are held alone: by units, and by links to active segments that left the
+    log, of which nothing tells yet whether they were committed. Each file counts once.
+    """
+    linked = active_root(machine.hold_dir).glob("*/*/*/*.log")
+    alone = (each for each in (*held_logs(machine), *linked) if _has_left(machine, each))
+    return sum({found.st_ino: found.st_size for found in map(Path.stat, alone)}.values())
 
 
 def _told(unit: Path) -> str:

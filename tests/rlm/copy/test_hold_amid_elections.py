@@ -250,6 +250,31 @@ def test_an_active_file_that_a_later_leader_brings_back_is_copied_though_another
     run_virtually(main)
 
 
+def test_what_a_broker_said_as_the_leader_of_an_earlier_epoch_commits_nothing(
+    tmp_path: Path,
+) -> None:
+    """It led epoch 0 up to 40; an unclean leader's log has taken its place since, from 10 on."""
+    log = quiet_log(tmp_path, 0, 10, 20)
+    outage = Outage()
+    broker = FakeBroker({("orders", 0): Leads(0, 40)})
+    for base in (10, 20, 30):
+        log.delete_segment(base)
+    log.write(10, 25, 40, end=45, epoch=1)
+    log.set_epochs((0, 0), (1, 10))
+    log.set_high_watermark(10)
+
+    async def main() -> None:
+        world = new_world(tmp_path, (log.log_dir,))
+        async with holding(world, outage, broker=broker):
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0"]
+            broker.words["orders", 0] = Leads(1, 40)
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert units(tmp_path) == ["0", "10", "25"]
+
+    run_virtually(main)
+
+
 async def goes_on(log: KafkaLog, broker: FakeBroker, outage: Outage, *, from_offset: int) -> None:
     """The log begins in epoch 2 at that offset, leader 5 goes on in it, and the outage ends."""
     log.write(from_offset, end=40, epoch=2)

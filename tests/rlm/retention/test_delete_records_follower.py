@@ -218,3 +218,30 @@ def test_nothing_is_followed_where_something_else_is_so(tmp_path: Path, what: st
                 assert log_start(node, log) == 15, "it is not forgotten"
 
     run_virtually(main)
+
+
+def test_a_look_of_an_earlier_claim_is_not_followed_under_a_later_one(tmp_path: Path) -> None:
+    log = three_segments(tmp_path)
+
+    async def main() -> None:
+        async with copied(tmp_path, log) as (node, broker, follower):
+            await follower.run_pass()
+            broker.local_start = LocalLogStart(15, 1)
+            await node.parts.given.switches.pause(Switch.DELETING, by="an admin")
+            await follower.run_pass()
+            claim = follower.known[log.partition].last.token
+            log.set_epochs((0, 0), (1, 35))
+            broker.words[ORDERS] = Leads(1, 100)
+            broker.local_start = NoAnswer("it is down")
+            await node.remote_log.run_once()
+            await node.parts.given.switches.resume(Switch.DELETING, by="an admin")
+            await follower.run_pass()
+            state = node.metadata.partition_state(log.partition)
+            assert state is not None
+            assert state.claim is not None
+            assert state.claim.token > claim, "its broker leads in a later epoch"
+            known = follower.known[log.partition]
+            assert (known.last.token, known.proven) == (claim, 15), "nothing was seen since"
+            assert log_start(node, log) == 0
+
+    run_virtually(main)
