@@ -19,7 +19,7 @@ from kafka_listener.protocol.apis import Api, Versions
 from kafka_listener.protocol.codec import Head, sized
 from kafka_listener.reading.read_port import BrokerLogEnds
 from rlmm.wire.schema import Values
-from rlmm.wire.server_connection import Caller, ServerConnection
+from rlmm.wire.server_connection import Caller, DisconnectError, ServerConnection
 
 RELAY_DEADLINE_S = 660.0
 """The deadline of a passed-on request: a JoinGroup is answered once the others have come, which
@@ -98,9 +98,19 @@ class Client(Caller):
     async def exchange(
         self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0
     ) -> Values:
-        """The broker's answer, for which it may take `wait_s`. RetryLater, CorruptData."""
+        """The broker's answer, for which it may take `wait_s`. RetryLater, CorruptData.
+        DisconnectError: the broker lacks the version.
+        """
         deadline_s = brokers.ASK_DEADLINE_S + wait_s
         twin, turns = await self.twin(), self.brokers.turns
+        low, high = twin.api_versions.get(head.api_key, (0, -1))
+        if not low <= head.version <= high:
+            # Told of another broker while this one was away, or of this one before it was rolled
+            # back. It would end the twin each time; a new connection asks for the versions anew.
+            raise DisconnectError(
+                f"asks in version {head.version} of API key {head.api_key}, and its broker takes "
+                f"{low} to {high} now"
+            )
         return await brokers.exchange(twin, head, client_id, body, deadline_s, turns)
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:

@@ -32,6 +32,8 @@ class ScriptedBroker:
     connections: list[socket.socket] = field(default_factory=list)
     others: tuple[int, ...] = ()
     """The ids of further brokers that it names, all of them at its own address."""
+    highest: dict[int, int] = field(default_factory=dict)
+    """The highest version by API key, where it is not the highest that is served."""
 
     def __enter__(self) -> Self:
         self._listening = socket.create_server(("127.0.0.1", 0))
@@ -93,7 +95,11 @@ class ScriptedBroker:
         match head.api_key:
             case Api.API_VERSIONS:
                 keys = [
-                    {"api_key": int(api), "min_version": each.low, "max_version": each.high}
+                    {
+                        "api_key": int(api),
+                        "min_version": each.low,
+                        "max_version": self.highest.get(api, each.high),
+                    }
                     for api, each in SERVED.items()
                 ]
                 return encode_response(head, {"error_code": 0, "api_keys": keys})

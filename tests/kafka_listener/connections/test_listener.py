@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_listener.connections.listener import ReadLimits
-from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.apis import SERVED, Api
 from kafka_listener.protocol.codec import Head, decode_response, encode_request
 from kafka_listener.protocol.error_codes import ErrorCode
 from tests.kafka_listener.connections.listening import Listening
@@ -121,6 +121,38 @@ def test_topics_by_id_are_refused_below_version_12_as_a_broker_does() -> None:
                     assert (body["cluster_id"], len(body["brokers"])) == ("c", 1)
             if not is_away:
                 broker.stop()
+
+
+@pytest.mark.parametrize(
+    ("api", "asked"),
+    [
+        (Api.FETCH, {"topics": [{"topic_id": b"i" * 16, "partitions": [{"partition": 0}]}]}),
+        (Api.LIST_OFFSETS, {"topics": [{"name": "t", "partitions": [{"timestamp": -1}]}]}),
+        (Api.OFFSET_FOR_LEADER_EPOCH, {"topics": [{"topic": "t", "partitions": [{}]}]}),
+        (Api.METADATA, {"topics": []}),
+    ],
+)
+def test_a_version_that_its_broker_has_no_more_ends_the_connection(
+    api: Api, asked: dict[str, Any]
+) -> None:
+    """Brokers are rolled back while the client's connection lasts: told to ask again, it would do
+    so for ever in a version that its broker does not take. A new connection asks for the versions.
+    """
+    newest = SERVED[api].high
+    with ScriptedBroker() as broker, Listening(broker.address, TierInMemory()) as replica:
+        with connected(replica) as client:
+            assert versions(client)[api] == newest
+            broker.highest[api] = newest - 1
+            broker.drop()
+            assert answered(client, encode_request(Head(api, newest, 9), "a client", asked)) == b""
+        with connected(replica) as client:
+            assert versions(client)[api] == newest - 1
+
+
+def versions(client: socket.socket) -> dict[int, int]:
+    """The highest of each API."""
+    body = ask(client, Api.API_VERSIONS, 4, {})
+    return {each["api_key"]: each["max_version"] for each in body["api_keys"]}
 
 
 @pytest.mark.parametrize(
