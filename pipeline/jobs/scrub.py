@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.tiered_segment import Catalogue, DamagedSegment, TieredSegment
 from pipeline.jobs.job import JobContext
@@ -74,7 +74,7 @@ class ScrubTask:
     records: bool
 
     def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
-        """Scrub the segments. RetryLater if not one could be read: then the store has trouble."""
+        """Scrub the segments. RetryLater if none answered: then the store has trouble."""
         remote = [each.connections_max for each in self.stores.values() if each.kind == "s3"]
         threads = min(SEGMENTS_AT_ONCE, len(segments), *remote) if remote else 1
         with (
@@ -87,7 +87,9 @@ class ScrubTask:
                 scrub_segment, stores=stores, records=self.records, now_ms=ambient.now_ms
             )
             verdicts = list(pool.map(scrubbed, segments))
-        if verdicts and all(verdict.outcome is Outcome.UNREAD for verdict in verdicts):
+        if verdicts and all(
+            verdict.outcome is Outcome.UNREAD and not verdict.refused for verdict in verdicts
+        ):
             raise RetryLater(verdicts[0].findings[0].what)
         return verdicts
 
@@ -96,8 +98,9 @@ def run(
     context: JobContext, options: ScrubOptions, damaged: Sequence[DamagedSegment] = ()
 ) -> ScrubReport:
     """Scrub. InvalidRequest for an unknown partition or a foreign state file; errors of store and
-    node are passed on. Damage is not an error: it is in the report. The catalogue adds segments
-    that it cannot read to `damaged` while it answers; of these nothing more can be checked.
+    node are passed on; Refused if every segment was refused. Damage is not an error: it is in the
+    report. The catalogue adds segments that it cannot read to `damaged` while it answers; of these
+    nothing more can be checked.
     """
     started = ambient.monotonic()
     wanted = _wanted(context.catalogue, options)
@@ -224,6 +227,8 @@ class _Scrub:
         self._post = post
         self._left: Counter[TopicIdPartition] = Counter()
         self._results: dict[TopicIdPartition, PartitionResult] = {}
+        self._answered = False
+        self._refused: Verdict | None = None
         for partition, segments in wanted.items():
             for segment in segments:
                 # All bytes of the segment are read, also those below the log start.
@@ -262,6 +267,10 @@ class _Scrub:
 
     def take(self, verdicts: Iterable[Verdict]) -> None:
         for verdict in verdicts:
+            if not verdict.refused:
+                self._answered = True
+            elif self._refused is None:
+                self._refused = verdict
             partition = verdict.segment_id.partition
             self._results[partition].add(verdict)
             self._left[partition] -= 1
@@ -269,8 +278,13 @@ class _Scrub:
                 self._post.add(self._results[partition])
 
     def finish(self) -> None:
-        """Post the remaining results."""
+        """Post the remaining results. Refused if every segment was: it is the job's credentials or
+        keys then, not a segment's.
+        """
         self._post.flush()
+        if self._refused is not None and not self._answered:
+            first = self._refused.findings[0]
+            raise Refused(f"not one segment may be read, the first: {first.key}: {first.what}")
 
     def _is_listed(self, verdict: Verdict) -> bool:
         known = len(self._damaged)

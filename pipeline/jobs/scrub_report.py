@@ -25,6 +25,7 @@ class PartitionResult:
     segments: int = 0
     read_bytes: int = 0
     unread: int = 0
+    why_unread: str | None = None
     deleted: int = 0
     scrubbed_at_ms: int = 0
     damaged: list[Verdict] = field(default_factory=list)
@@ -40,6 +41,7 @@ class PartitionResult:
         match verdict.outcome:
             case Outcome.UNREAD:
                 self.unread += 1
+                self.why_unread = self.why_unread or _told(verdict)
             case Outcome.GONE:
                 self.deleted += 1
             case Outcome.DAMAGED if len(self.damaged) < DAMAGE_MAX:
@@ -94,6 +96,7 @@ class ScrubReport:
             "read_bytes": self._sum("read_bytes"),
             "damaged": self._sum("damaged_segments"),
             "unread": self._sum("unread"),
+            "why_unread": self._why_unread(),
             "deleted": self._sum("deleted"),
             "unverified": self._sum("unverified"),
             "records": self.records,
@@ -116,7 +119,7 @@ class ScrubReport:
         if deleted := self._sum("deleted"):
             yield f"{deleted} segments were deleted by retention meanwhile"
         if unread := self._sum("unread"):
-            yield f"{unread} segments could not be read: scrub again once the store answers"
+            yield f"{unread} segments could not be read, the first: {self._why_unread()}"
         if unverified := self._sum("unverified"):
             yield (
                 f"{unverified} aborted transactions may begin below the segment that ends them, "
@@ -127,6 +130,10 @@ class ScrubReport:
         yield from self._damage_lines()
         if self.not_posted is not None:
             yield f"the results could not be sent to the node: {self.not_posted}"
+
+    def _why_unread(self) -> str | None:
+        """The reason of the first unread segment, and what to do."""
+        return next(filter(None, (each.why_unread for each in self.partitions)), None)
 
     def _damage(self) -> Iterator[Verdict]:
         return (verdict for partition in self.partitions for verdict in partition.damaged)
@@ -153,3 +160,8 @@ class ScrubReport:
 
     def _sum(self, name: str) -> int:
         return sum(getattr(partition, name) for partition in self.partitions)
+
+
+def _told(verdict: Verdict) -> str:
+    first = verdict.findings[0]
+    return f"{first.key}: {first.what} -> {first.action}"

@@ -13,7 +13,7 @@ from contextlib import closing
 from kafka_formats import leader_epoch_checkpoint, producer_snapshot, transaction_index
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchScanner
 from kafka_formats.crc32c import crc32c
-from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.decode.batch_decoder import BatchDecoder, Transactions
@@ -41,23 +41,27 @@ CHECK_RECORDED = (
 )
 log = logging.getLogger("strandline.scrub")
 ASK_AGAIN = "scrub again once the store answers"
+GIVE_ACCESS = "give the job access to the segment, then scrub again"
 
 
 def scrub_segment(
     segment: TieredSegment, stores: OpenStores, *, records: bool, now_ms: Callable[[], int]
 ) -> Verdict:
-    """The verdict on a segment. `records`: decode every record as well. InvalidRequest or Refused
-    for the store or the keys of this task, which tell nothing about the segment.
+    """The verdict on a segment. `records`: decode every record as well. InvalidRequest for the
+    store, which tells nothing about the segment.
     """
-    scrub = _Scrub(segment, stores, records)
+    scrub, refused = _Scrub(segment, stores, records), False
     try:
         scrub.run()
         outcome = Outcome.DAMAGED if scrub.findings else Outcome.OK
         if scrub.missing == 3:
             outcome = Outcome.GONE
     except RetryLater as error:
-        scrub.found(scrub.objects.keys.log, f"the store does not answer: {error}", ASK_AGAIN)
+        scrub.not_read(f"the store does not answer: {error}", ASK_AGAIN)
         outcome = Outcome.UNREAD
+    except Refused as error:  # of this segment: an archived object, a key that is not here
+        outcome, refused = Outcome.DAMAGED if scrub.findings else Outcome.UNREAD, True
+        scrub.not_read(str(error), GIVE_ACCESS)
     return Verdict(
         segment.segment_id,
         segment.start_offset,
@@ -70,6 +74,7 @@ def scrub_segment(
         unverified=scrub.unverified,
         findings=tuple(scrub.findings[:FINDINGS_MAX]),
         more_findings=max(0, len(scrub.findings) - FINDINGS_MAX) + scrub.not_kept,
+        refused=refused,
     )
 
 
@@ -98,6 +103,10 @@ class _Scrub:
             self.findings.append(Finding(key, what, action, position, offset))
         else:
             self.not_kept += 1
+
+    def not_read(self, why: str, action: str) -> None:
+        """Record why the segment was not read to its end, before what was found until then."""
+        self.findings.insert(0, Finding(self.objects.keys.log, why, action, None, None))
 
     def run(self) -> None:
         manifest = self._manifest()

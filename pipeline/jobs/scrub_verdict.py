@@ -56,7 +56,7 @@ class Verdict:
     all objects. `records`: every record was decoded as well. `checksums`: the bytes were compared
     with checksums from the copy, not only with those of batches. `more_findings` were left out.
     `unverified`: entries of the transaction index that begin below the segment, without a producer
-    snapshot to verify them.
+    snapshot to verify them. `refused`: it is unread, and asking again is no help.
     """
 
     segment_id: RemoteLogSegmentId
@@ -70,6 +70,7 @@ class Verdict:
     findings: tuple[Finding, ...] = ()
     more_findings: int = 0
     unverified: int = 0
+    refused: bool = False
 
     @property
     def lacks_object(self) -> bool:

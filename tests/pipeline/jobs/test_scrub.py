@@ -15,7 +15,7 @@ import pytest
 from pyspark.sql import SparkSession
 from rich.console import Console
 
-from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.catalogue.open_catalogue import open_catalogue
 from pipeline.catalogue.tiered_segment import DamagedSegment, PartitionBounds, TieredSegment
@@ -172,6 +172,44 @@ def test_a_bucket_alone_with_damaged_segments_is_scrubbed_to_its_end(
     only = ScrubOptions(topics=("orders",), partitions=(1,))
     report = scrub.run(context, only, damaged)
     assert [p.damaged_segments for p in report.partitions] == [len(whole_partition)]
+
+
+@pytest.mark.spark
+def test_segments_that_the_store_refuses_are_unread_and_the_rest_is_checked(
+    spark: SparkSession, tier: FolderTier, tmp_path: Path
+) -> None:
+    orders = tier.segments("orders")
+    refused = orders[:3]  # a task of their own, as the oldest ones that a bucket archived
+    for segment in refused:
+        refuse(tier, segment)
+    damaged = orders[4]
+    whole = tier.file(damaged).read_bytes()
+    tier.file(damaged).write_bytes(whole[:3_000] + b"\0" + whole[3_001:])
+    report = run(spark, Catalogued(tier), state=tmp_path / "scrub.jsonl")
+    told = report.as_json()
+    assert not report.ok
+    assert (told["segments"], told["damaged"], told["unread"]) == (
+        sum(map(len, tier.found.values())), 1, len(refused),
+    )  # fmt: skip
+    assert "symbolic link" in str(told["why_unread"])
+    assert any("3 segments could not be read" in line for line in report.lines())
+
+
+@pytest.mark.spark
+def test_a_scrub_to_which_every_segment_is_refused_says_so_as_its_error(
+    spark: SparkSession, tier: FolderTier
+) -> None:
+    for segment in tier.segments("orders"):
+        refuse(tier, segment)
+    with pytest.raises(Refused, match="not one segment may be read"):
+        run(spark, Catalogued(tier), topics=("orders",), partitions=(0,))
+
+
+def refuse(tier: FolderTier, segment: TieredSegment) -> None:
+    """No symbolic link is followed."""
+    path = tier.file(segment)
+    path.unlink()
+    path.symlink_to("/dev/null")
 
 
 @pytest.mark.spark

@@ -89,8 +89,10 @@ def test_segments_of_aivens_plug_in_are_scrubbed_by_what_they_have(topic: str, p
 def test_an_encrypted_segment_without_its_key_is_no_damage() -> None:
     tiered = AivenTopic(SMALL, "compenc", "enc/")
     (segment,) = tiered.segments()
-    with OpenStores({"main": tiered.store}) as stores, pytest.raises(Refused, match="key1"):
-        scrub_segment(segment, stores, records=False, now_ms=lambda: 7)
+    with OpenStores({"main": tiered.store}) as stores:
+        verdict = scrub_segment(segment, stores, records=False, now_ms=lambda: 7)
+    assert (verdict.outcome, verdict.refused) == (Outcome.UNREAD, True)
+    assert "key1" in verdict.findings[0].what
 
 
 def turn(path: Path, position: int) -> None:
@@ -397,6 +399,26 @@ def test_what_the_store_does_not_give_is_unread_and_no_damage(
     verdict = scrub(tier, segment)
     assert verdict.outcome is Outcome.UNREAD
     assert "slow down" in verdict.findings[0].what
+
+
+def test_an_object_that_the_store_refuses_is_unread_and_hides_no_damage(
+    tier: FolderTier, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    segment, damaged = tier.segments("orders")[:2]
+
+    def archived(*_: object) -> bytes:
+        raise Refused("GetObject: the store said InvalidObjectState")
+
+    monkeypatch.setattr(SegmentObjects, "stored_indexes", archived)
+    verdict = scrub(tier, segment)
+    assert (verdict.outcome, verdict.refused) == (Outcome.UNREAD, True)
+    assert "InvalidObjectState" in verdict.findings[0].what
+    assert "access" in verdict.findings[0].action
+    turn(tier.file(damaged, "rsm-manifest"), 30)
+    found = scrub(tier, damaged)
+    assert (found.outcome, found.refused) == (Outcome.DAMAGED, True)
+    assert "InvalidObjectState" in found.findings[0].what
+    assert len(found.findings) > 1
 
 
 @dataclass
