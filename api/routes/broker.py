@@ -164,7 +164,7 @@ async def broker_copy(
         ),
     ] = "",
 ) -> Response:
-    """Needs the role operate. A client that leaves ends the copy."""
+    """Needs the role broker. The copy ends when the client disconnects."""
     files = decode_copy(await request.body())
     if not calls.copies.sees_disk:
         calls.copies.check_may_receive(files, sends_files=sends_files == "1")
@@ -191,7 +191,7 @@ class _FilesAnswer(StreamAnswer):
     **_streamed("Heartbeats, a byte 3 once the files may come, then the outcome."),
 )
 async def broker_copy_files(request: Request, context: Context, calls: Calls) -> StreamAnswer:
-    """Needs the role operate. For a node that does not see the broker's disk."""
+    """Needs the role broker. For a node that does not see the broker's disk."""
     go, was_read = asyncio.Event(), asyncio.Event()
     body = SentBody(_files(request, was_read))
     chunks = _heartbeats(calls.receive(body, go), go)
@@ -248,7 +248,7 @@ def _outcome(copy: asyncio.Task[bytes]) -> bytes:
 
 @router.post("/fetch", summary="Bytes of a segment", **_streamed("Exactly the bytes asked for."))
 async def broker_fetch(request: Request, context: Context, calls: Calls) -> Response:
-    """Needs the role operate."""
+    """Needs the role broker."""
     asked = decode_fetch(await request.body())
     row = calls.segment_to_read(asked.row)
     readable_bytes = await _in_time(calls.reads.check_size(row, asked.row))
@@ -277,8 +277,8 @@ async def broker_fetch(request: Request, context: Context, calls: Calls) -> Resp
 
 @router.post("/index", summary="An index of a segment", **_streamed("The whole index."))
 async def broker_index(request: Request, context: Context, calls: Calls) -> Response:
-    """Needs the role operate. `not_found` with the reason NO_SUCH_INDEX is the verified manifest's
-    word, and no other answer's.
+    """Needs the role broker. `not_found` with the reason NO_SUCH_INDEX is answered only when the
+    verified manifest says that the segment has no such index.
     """
     asked = decode_index(await request.body())
     if not 0 <= asked.index < len(INDEXES):
@@ -340,8 +340,8 @@ async def broker_call(
         ),
     ] = "",
 ) -> Response:
-    """Needs the role operate. Bodies are binary; errors are headers, too: Strandline-Kind, -Reason
-    and -Detail.
+    """Needs the role broker. Bodies are binary. An error is also in the headers Strandline-Kind,
+    Strandline-Reason and Strandline-Detail.
     """
     takes_changes, body = list_changes == "1", await request.body()
     with _audited(request, calls, call, body):

@@ -65,17 +65,17 @@ class KafkaSettings(Section):
     )
 
     @model_validator(mode="after")
-    def _password_is_told_to_the_brokers_alone(self) -> KafkaSettings:
-        """An address that is announced may be anybody's who has a token of role operate."""
+    def _password_goes_to_the_brokers_alone(self) -> KafkaSettings:
+        """The holder of a token of the role broker or above can announce any address."""
         if self.broker != ANNOUNCED or self.sasl_mechanism != "PLAIN":
             return self
         certified = self.security_protocol is SecurityProtocol.SASL_SSL and self.ssl_ca_file
         if self.security_protocol.startswith("SASL_") and not certified:
             raise ValueError(
-                'broker = "announced": whoever has a token of role operate says where the broker '
-                "is, and PLAIN tells the password to whoever listens there. Name the broker as "
-                "host:port, or use a SCRAM mechanism, or SASL_SSL with the brokers' own authority "
-                "as ssl_ca_file"
+                'With broker = "announced" whoever has a token of the role broker or above '
+                "chooses the broker's address, and PLAIN would send the password there. Name "
+                "the broker as host:port, or use a SCRAM mechanism, or SASL_SSL with the "
+                "brokers' own authority as ssl_ca_file"
             )
         return self
 

@@ -71,7 +71,7 @@ def root() -> Iterator[logging.Logger]:
 def test_a_caller_s_text_begins_no_line_of_its_own(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, root: logging.Logger
 ) -> None:
-    """A plug-in's version is what the holder of a token of role operate says it is."""
+    """A plug-in's version may be any text that the holder of a token of the role broker sends."""
     monkeypatch.setattr(root, "handlers", [])
     start_logging("text", 3, text=NODE_TEXT)
     forged = "1.0\n2026-01-01 00:00:00,000 WARNING rlm: DELETED\r\x1b[2J\x85\u2028\u00e4\t."
