@@ -30,7 +30,11 @@ class AbortedTransaction:
 
 
 def parse(data: Buffer, *, source: str) -> tuple[AbortedTransaction, ...]:
-    """Read all entries; an empty file is legal, anything malformed is CorruptData."""
+    """Read the entries; an empty file is legal, anything malformed is CorruptData.
+
+    Brokers before 2.8 listed transactions without records, too (KAFKA-10702): their first offset is
+    that of the marker. These abort nothing, and are left out.
+    """
     if len(data) % _ENTRY.size:
         raise CorruptData(
             f"a transaction index has entries of {_ENTRY.size} bytes, and the file has {len(data)}",
@@ -39,15 +43,21 @@ def parse(data: Buffer, *, source: str) -> tuple[AbortedTransaction, ...]:
         )
     entries: list[AbortedTransaction] = []
     marker = -1
-    for version, producer_id, first, last, stable in _ENTRY.iter_unpack(data):
-        position = len(entries) * _ENTRY.size
+    for number, (version, producer_id, first, last, stable) in enumerate(_ENTRY.iter_unpack(data)):
+        position = number * _ENTRY.size
         if version != _VERSION:
             raise CorruptData(
                 f"a transaction index entry has the unknown version {version}",
                 source=source,
                 position=position,
             )
-        if producer_id < 0 or stable < 0 or not 0 <= first < last or last <= marker:
+        without_records = first == last and (last > 0 or stable > 0)  # zeros are no entry
+        if (
+            producer_id < 0
+            or stable < 0
+            or not (0 <= first < last or without_records)
+            or last <= marker
+        ):
             raise CorruptData(
                 f"an impossible aborted transaction: producer {producer_id}, offsets {first} to "
                 f"{last}, last stable offset {stable}, after a marker at {marker}",
@@ -55,7 +65,8 @@ def parse(data: Buffer, *, source: str) -> tuple[AbortedTransaction, ...]:
                 position=position,
             )
         marker = last
-        entries.append(AbortedTransaction(producer_id, first, last, stable))
+        if not without_records:
+            entries.append(AbortedTransaction(producer_id, first, last, stable))
     return tuple(entries)
 
 

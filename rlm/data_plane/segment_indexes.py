@@ -105,7 +105,6 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
         if job.source is not None:  # the file is of the whole segment
             inside = range(job.start_offset, job.next_base_offset)
             entries = tuple(entry for entry in entries if entry.last_offset in inside)
-            data = transaction_index.encode(entries)
         wrong = next(check.differences(entries, cleaned=verified.thinned), None)
         if wrong is None:
             if unverified := check.unverified(entries):
@@ -116,7 +115,7 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
                     path,
                     unverified,
                 )
-            return data
+            return transaction_index.encode(entries)
     except CorruptData as error:
         wrong = error.detail
     made = check.made()

@@ -70,7 +70,8 @@ def test_what_is_written_is_read(steps: list[tuple[int, int]]) -> None:
     ("entry", "message"),
     [
         (AbortedTransaction(-1, 0, 1, 2), "impossible"),
-        (AbortedTransaction(1, 5, 5, 6), "impossible"),
+        (AbortedTransaction(1, 6, 5, 6), "impossible"),
+        (AbortedTransaction(1, -1, -1, 6), "impossible"),
         (AbortedTransaction(1, -1, 5, 6), "impossible"),
         (AbortedTransaction(1, 4, 5, -1), "impossible"),
         (AbortedTransaction(0, 0, 0, 0), "impossible"),
@@ -79,6 +80,21 @@ def test_what_is_written_is_read(steps: list[tuple[int, int]]) -> None:
 def test_impossible_entries_are_corrupt_data(entry: AbortedTransaction, message: str) -> None:
     with pytest.raises(CorruptData, match=message):
         parsed(encode([entry]))
+
+
+def test_transactions_without_records_that_brokers_before_2_8_listed_are_left_out() -> None:
+    """Their marker is all there is of them (KAFKA-10702)."""
+    listed = [
+        AbortedTransaction(7, 0, 0, 1),
+        AbortedTransaction(7, 3, 3, 4),
+        *INTERLEAVED[:1],
+        AbortedTransaction(7, 11, 11, 2),
+        *INTERLEAVED[1:2],
+    ]
+    assert parsed(encode(listed)) == INTERLEAVED[:2]
+    with pytest.raises(CorruptData, match="after a marker at 11") as caught:
+        parsed(encode([*listed[:4], AbortedTransaction(8, 11, 11, 12)]))
+    assert caught.value.position == 4 * 34
 
 
 def test_markers_out_of_order_and_unknown_versions_are_corrupt_data() -> None:

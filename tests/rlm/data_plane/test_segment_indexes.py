@@ -174,6 +174,28 @@ def test_a_marker_of_a_transaction_without_records_is_no_abort(tmp_path: Path) -
     assert build(copy_job(partition, partition.segments[0])).txn_index_empty
 
 
+@pytest.mark.parametrize("entries_left", [0, 1])
+def test_an_index_of_a_broker_before_2_8_lists_transactions_without_records(
+    tmp_path: Path, entries_left: int
+) -> None:
+    """Such a broker kept the last snapshots only, so nothing else tells of the base."""
+    replica = ReplicaWriter(write_log_dir(tmp_path))
+    replica.append(2)  # 0, 1
+    replica.roll()
+    replica.append(1, producer_id=1)  # 2
+    replica.end_transaction(1, commit=False)  # 3: without records
+    if entries_left:
+        replica.append(1, producer_id=2, transactional=True)  # 4
+        replica.end_transaction(2, commit=False)  # 5
+    replica.roll()
+    replica.path(2, ".snapshot").unlink()
+    path = replica.path(2, ".txnindex")
+    right = path.read_bytes() if entries_left else b""
+    path.write_bytes(transaction_index.encode([AbortedTransaction(1, 3, 3, 4)]) + right)
+    indexes = build(second_job(replica))
+    assert (part(indexes, IndexType.TRANSACTION), indexes.txn_index_empty) == (right, False)
+
+
 FIELDS = ("producer_id", "first_offset", "last_offset", "last_stable_offset")
 
 
