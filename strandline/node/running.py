@@ -79,15 +79,15 @@ async def _run(settings: Settings, log: LogOutput) -> None:
         async with serving(node, metrics) as http, replica.serving(node, metrics.read):
             loop.add_signal_handler(signal.SIGHUP, _reload, http, replica, node)
             leave_out_of_collections()
-            await node.remote_log.start()
-            node.snapshots.start()
-            logger.info(
-                "node %d of cluster %s serves %s",
-                node.directory.node_id,
-                node.directory.cluster_id,
-                http.url,
-            )
-            await _until_stopped(node, stop)
+            if await _started(node, stop):
+                node.snapshots.start()
+                logger.info(
+                    "node %d of cluster %s serves %s",
+                    node.directory.node_id,
+                    node.directory.cluster_id,
+                    http.url,
+                )
+                await _until_stopped(node, stop)
     finally:
         await node.close()
     logger.info("stopped")
@@ -120,12 +120,28 @@ def _warn_of_access(http: HttpSettings) -> None:
         )
 
 
+async def _started(node: Node, stop: asyncio.Event) -> bool:
+    """Start the work on the tier; False if told to stop meanwhile. A store that hangs makes it last
+    a minute, behind which a service manager kills.
+    """
+    starting = asyncio.ensure_future(node.remote_log.start())
+    ending = asyncio.ensure_future(_until_stopped(node, stop))
+    await asyncio.wait({starting, ending}, return_when=asyncio.FIRST_COMPLETED)
+    is_started = starting.done()
+    (ending if is_started else starting).cancel()
+    await asyncio.wait({starting, ending})
+    await (starting if is_started else ending)
+    return is_started
+
+
 async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
     stopped = asyncio.ensure_future(stop.wait())
     failed = asyncio.ensure_future(node.failure.wait())
-    await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
-    for waiter in (stopped, failed):
-        waiter.cancel()
+    try:
+        await asyncio.wait({stopped, failed}, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for waiter in (stopped, failed):
+            waiter.cancel()
     if node.failure.reason is not None:
         raise InternalError(f"the node stopped itself: {node.failure.reason}")
 
