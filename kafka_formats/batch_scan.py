@@ -96,6 +96,11 @@ class BatchScanner:
         """The position of the next batch: behind the last run given."""
         return self._position
 
+    @property
+    def ends_in_zeros(self) -> bool:
+        """True if zeros stand behind the last batch, which no sealed segment has."""
+        return self._in_zero_tail
+
     def feed(self, data: Buffer) -> Iterator[ScannedBatch]:
         """The batches that `data` completes. Exhaust the iterator before the next call."""
         return (batch for run in self.feed_runs(data) for batch in run.batches())

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from kafka_formats.batch_order import BatchOrder
 from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
@@ -60,7 +61,8 @@ class BatchDecoder:
     Control records are never returned. With `read_committed`, records of the `aborted` transactions
     (all that touch the slice) and of `undecided` ones are left out, and the undecided are counted.
     `source` and `position`, the position in it of the first byte fed, are for messages. Only
-    `columns` are built.
+    `columns` are built. Of an unproven log the order of all batches fed is checked, also of those
+    behind the slice.
 
     CorruptData, with source and position of the batch, for anything malformed and for offsets that
     do not ascend. InvalidRequest(maxBatchBytes) if a batch has over `records_bytes_max`, stored or
@@ -80,6 +82,7 @@ class BatchDecoder:
         rows: RowsKind | None = None,
     ) -> None:
         self._slice = part
+        self._order = None if part.unproven is None else BatchOrder(*part.unproven, part.source)
         aborted, undecided, read_committed = transactions
         self._committed = (
             CommittedView(aborted, OFFSET_MAX, undecided)
@@ -109,7 +112,9 @@ class BatchDecoder:
 
     @property
     def done(self) -> bool:
-        """True once the slice's end has been passed: no more bytes need to be fed."""
+        """True once the slice's end has been passed: no more bytes need to be fed, but for the
+        check of their order.
+        """
         return self._done
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
@@ -117,17 +122,28 @@ class BatchDecoder:
 
         Exhaust the iterator before the next call, and before the bytes behind `data` change.
         """
-        if self.done:
+        if self._done and self._order is None:
             return
         for run in self._scanner.feed_runs(data):
-            yield from self._read(run)
-            if self._done:
+            if self._order is not None:
+                self._order.check(run)
+            if not self._done:
+                yield from self._read(run)
+            if self._done and self._order is None:
                 return
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch."""
+        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch, and
+        where zeros stand in the place of one.
+        """
         if not self._done:
             self._scanner.finish()
+            if self._scanner.ends_in_zeros:
+                raise CorruptData(
+                    "zeros follow the last batch",
+                    source=self._slice.source,
+                    position=self._scanner.position,
+                )
         rest = self._rows.rest()
         if rest is not None:
             yield rest

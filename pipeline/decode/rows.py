@@ -13,13 +13,17 @@ from rlmm.segment import OFFSET_MAX
 
 
 class Slice(NamedTuple):
-    """The offsets to read, inclusive; `source` is for messages."""
+    """The offsets to read, inclusive; `source` is for messages. `unproven`: the first and last
+    offset of a log whose bytes nothing proves but the batches' own CRCs, which cover no first
+    offset; None: something does.
+    """
 
     topic: str
     partition: int
     source: str
     first_offset: int = 0
     last_offset: int = OFFSET_MAX
+    unproven: tuple[int, int] | None = None
 
 
 class WantedBatch(NamedTuple):

@@ -96,7 +96,8 @@ def _batches(
     on_undecided: Callable[[int], None] | None,
 ) -> Iterator[pa.RecordBatch]:
     where = _where(part, objects)
-    partition = part.segment.partition
+    segment, partition = part.segment, part.segment.partition
+    unproven = None if objects.log_is_proven else (segment.start_offset, segment.end_offset)
     decoder = BatchDecoder(
         settings.columns,
         Slice(
@@ -105,6 +106,7 @@ def _batches(
             objects.keys.log,
             part.first_offset,
             part.last_offset,
+            unproven,
         ),
         transactions=Transactions(
             walk.aborted, walk.undecided, settings.isolation is Isolation.READ_COMMITTED
@@ -120,7 +122,7 @@ def _batches(
                 _check_jump(piece, at, part, objects.keys.log)
             at += len(piece)
             yield from decoder.feed(piece)
-            if decoder.done:
+            if decoder.done and unproven is None:
                 break
     if where.end < objects.manifest.log_bytes and not decoder.done:
         raise CorruptData(

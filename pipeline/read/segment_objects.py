@@ -63,6 +63,13 @@ class SegmentObjects:
             raise CorruptData(difference, source=name, position=0)
         return manifest
 
+    @property
+    def log_is_proven(self) -> bool:
+        """True if more than the CRCs of its batches proves the bytes of the log."""
+        if self._transforms is not None and self._transforms.authenticates:
+            return True
+        return self._verify and self.manifest.checksums is not None
+
     def stored_manifest(self) -> bytes:
         """The manifest's bytes as stored, cut at the largest size of a manifest."""
         recorded = self.segment.objects

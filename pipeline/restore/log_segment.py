@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kafka_formats import transaction_index
+from kafka_formats.batch_order import BatchOrder
 from kafka_formats.batch_scan import ANY_BATCH_BYTES, BatchRun, BatchScanner
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData, NotFound
@@ -119,6 +120,7 @@ class _SegmentWriter:
         self._folder = folder
         self._base: int | None = None
         self._last = -1
+        self._order = BatchOrder(self._segment.start_offset, self._segment.end_offset, self._log)
         self._written = 0
         self._indexes: IndexCheck | None = None
 
@@ -154,14 +156,20 @@ class _SegmentWriter:
             for run in scanner.feed_runs(piece):
                 self._take(run, out)
         scanner.finish()
+        if scanner.ends_in_zeros:
+            raise CorruptData(
+                "zeros follow the last batch", source=self._log, position=scanner.position
+            )
 
     def _take(self, run: BatchRun, out: BinaryIO) -> None:
+        self._order.check(run)
         wanted: list[HeaderFields] = []
         begin = end = at = 0
         for header in run.headers:
             base_offset, size = header[0], LOG_OVERHEAD + header[1]
             last_offset = base_offset + header[6]
-            self._check_ascends(base_offset, last_offset, run.position + at)
+            if base_offset <= self._files.last_offset:
+                self._last = last_offset
             if last_offset >= self._files.first_offset and base_offset <= self._files.last_offset:
                 begin = begin if wanted else at
                 end = at + size
@@ -174,17 +182,6 @@ class _SegmentWriter:
         self._indexes.take(wanted, self._written)
         out.write(self._stamped(run.data[begin:end], wanted))
         self._written += end - begin
-
-    def _check_ascends(self, base_offset: int, last_offset: int, position: int) -> None:
-        if not self._last < base_offset <= last_offset <= self._segment.end_offset:
-            raise CorruptData(
-                f"a batch with the offsets {base_offset} to {last_offset} follows {self._last}, in "
-                f"a segment that ends at {self._segment.end_offset}",
-                source=self._log,
-                position=position,
-            )
-        if base_offset <= self._files.last_offset:
-            self._last = last_offset
 
     def _begin(self, first_base: int) -> IndexCheck:
         """Sets the base offset and the indexes. A segment that keeps its head keeps its name; a

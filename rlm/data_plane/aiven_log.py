@@ -12,9 +12,9 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
-from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
+from kafka_formats.batch_order import BatchOrder
+from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchScanner
 from kafka_formats.errors import CorruptData, InvalidRequest
-from kafka_formats.record_batch import BatchHeader
 from rlm.data_plane.chunk_cache import ChunkCache
 from rlm.data_plane.chunk_transforms import ChunkTransforms
 from rlm.data_plane.read_request import AivenSegment
@@ -130,7 +130,7 @@ class BatchCheckedLog:
         # Bounded, since a damaged length would make it hold all the rest of the log.
         scanner = BatchScanner(self.key, batch_bytes_max=BATCH_BYTES_MAX, position=at)
         window = min(first_window_bytes, end - start) + start - at
-        order = _Order(self._segment, self.key)
+        order = BatchOrder(self._segment.start_offset, self._segment.end_offset, self.key)
         chunks = self._log.stream(
             at, self.size_bytes, first_window_bytes=window, read_before=read_before
         )
@@ -148,26 +148,3 @@ class BatchCheckedLog:
             source=self.key,
             position=scanner.position,
         )
-
-
-class _Order:
-    """The offsets of batches ascend and are the segment's: no CRC covers a batch's first one."""
-
-    def __init__(self, segment: AivenSegment, source: str) -> None:
-        self._next = segment.start_offset
-        self._last = segment.end_offset
-        self._source = source
-
-    def check(self, run: BatchRun) -> None:
-        """Take the next batches; CorruptData at one that is not in its place."""
-        position = run.position
-        for header in map(BatchHeader._make, run.headers):
-            if not self._next <= header.base_offset <= header.last_offset <= self._last:
-                raise CorruptData(
-                    f"a batch of the offsets {header.base_offset} to {header.last_offset} is not "
-                    f"within {self._next} to {self._last}",
-                    source=self._source,
-                    position=position,
-                )
-            self._next = header.last_offset + 1
-            position += header.size_bytes

@@ -122,6 +122,22 @@ def test_bytes_that_end_inside_a_wanted_batch_are_an_error(rows: RowsKind) -> No
 
 
 @both
+def test_zeros_behind_the_last_batch_are_an_error(rows: RowsKind) -> None:
+    with pytest.raises(CorruptData, match=rf"byte {len(plain(0))}: zeros"):
+        decode(rows, plain(0) + bytes(100))
+
+
+@both
+def test_what_is_behind_a_slice_is_looked_at_where_its_order_is_checked(rows: RowsKind) -> None:
+    part = Slice("t", 0, SOURCE, last_offset=5, unproven=(0, 9))
+    decoder = BatchDecoder(("offset",), part, rows=rows)
+    assert list(decoder.feed(memoryview(plain(0) + plain(7)))) == []
+    assert decoder.done
+    with pytest.raises(CorruptData, match="5 to 5 is not within 8 to 9"):
+        list(decoder.feed(memoryview(plain(5))))
+
+
+@both
 def test_who_reads_the_committed_sees_no_aborted_record_and_nobody_a_marker(rows: RowsKind) -> None:
     def of(producer_id: int, *offsets: int) -> bytes:
         return plain(*offsets, producer_id=producer_id, transactional=True)

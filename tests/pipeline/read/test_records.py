@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kafka_formats.batch_scan import scan
 from kafka_formats.errors import Conflict, CorruptData, InvalidRequest, NotFound, RetryLater
 from kafka_formats.record_batch import Record
 from pipeline.catalogue.tiered_segment import TieredSegment
@@ -173,6 +174,42 @@ def test_an_object_that_was_cut_is_told_by_where_it_ends(tier: FolderTier) -> No
     with pytest.raises(CorruptData) as raised:
         offsets(tier, part, isolation=UNCOMMITTED, verify=False)
     assert "ends" in raised.value.detail
+
+
+@pytest.mark.parametrize("batches_left", [0, 1, -1])
+def test_zeros_in_the_place_of_batches_are_no_end_of_a_log(
+    tier: FolderTier, batches_left: int
+) -> None:
+    """They pass every CRC: nothing else proves a log that another program tiered."""
+    segment = tier.segments("orders")[1]
+    path = tier.file(segment)
+    log = path.read_bytes()
+    places = [batch.position for batch in scan(log, source="log")]
+    at = places[batches_left]
+    path.write_bytes(log[:at] + bytes(len(log) - at))
+    for last in (segment.last_offset - 1, segment.last_offset):
+        part = plan_slices([segment], segment.first_offset, last, UNCOMMITTED)
+        with pytest.raises(CorruptData, match="zeros follow the last batch") as raised:
+            offsets(tier, part, isolation=UNCOMMITTED, verify=False)
+        assert (raised.value.source, raised.value.position) == (segment.keys("tier/").log, at)
+
+
+def test_a_batch_whose_base_offset_was_turned_hides_no_records(tier: FolderTier) -> None:
+    """No CRC covers it. A slice ends at the first batch above it."""
+    segment = tier.segments("orders")[1]
+    first, last = segment.first_offset, segment.last_offset
+    path = tier.file(segment)
+    log = path.read_bytes()
+    places = [batch.position for batch in scan(log, source="log")]
+    assert len(places) > 3
+    for at in places:
+        for bit in range(63):
+            base_offset = int.from_bytes(log[at : at + 8], "big") ^ 1 << bit
+            path.write_bytes(log[:at] + base_offset.to_bytes(8, "big") + log[at + 8 :])
+            for end in (last, (first + last) // 2):
+                part = plan_slices([segment], first, end, UNCOMMITTED)
+                with pytest.raises(CorruptData):
+                    offsets(tier, part, isolation=UNCOMMITTED, verify=False)
 
 
 @pytest.mark.parametrize("damaged", ["rsm-manifest", "indexes"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import fcntl
+import json
 import multiprocessing
 import shutil
 from dataclasses import replace
@@ -200,6 +201,34 @@ def test_a_damaged_object_is_told_by_name_and_nothing_gets_the_partitions_name(
     place = Place(log_dir, "orders", 0, partition.topic_id)
     with pytest.raises(CorruptData, match=rf"{path.name} .* of orders-0, offsets 96 to"):
         restore(tier, partition, place, *whole(tier, partition))
+    assert not place.directory.exists()
+
+
+@pytest.mark.parametrize("damage", ["zeros", "base offset"])
+def test_damage_that_passes_every_crc_of_a_log_without_checksums_is_told(
+    tier: CapturedTier, tmp_path: Path, log_dir: Path, damage: str
+) -> None:
+    """As another program's segments are: their batches' CRCs do not cover a first offset."""
+    partition = tier.partitions("orders")[0]
+    shutil.copytree(next(iter(tier.stores.values())).path or "", tmp_path / "bucket")
+    config = replace(tier.stores[STORE], path=tmp_path / "bucket")
+    segments = [replace(each, objects=None) for each in tier.segments(partition)]
+    tier = replace(tier, stores={STORE: config}, found={partition: segments})
+    for path in (tmp_path / "bucket").rglob("orders-*/0/*.rsm-manifest"):
+        manifest = json.loads(path.read_bytes())
+        del manifest["remoteLogSegmentMetadata"]["strandline"]
+        path.write_text(json.dumps(manifest))
+    path = sorted((tmp_path / "bucket").rglob("orders-*/0/*.log"))[2]
+    data = bytearray(path.read_bytes())
+    at = [batch.position for batch in scan(bytes(data), source="log")][1]
+    if damage == "zeros":
+        data[at:] = bytes(len(data) - at)
+    else:
+        data[at + 7] ^= 0x10  # up, and still within the segment
+    path.write_bytes(data)
+    place = Place(log_dir, "orders", 0, partition.topic_id)
+    with pytest.raises(CorruptData, match=rf"{path.name} at byte (?!0:)\d+: "):
+        restore(tier, partition, place, 0, 110)
     assert not place.directory.exists()
 
 
