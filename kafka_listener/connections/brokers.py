@@ -147,7 +147,9 @@ class Brokers:
                 raise RetryLater(f"no broker {broker_id} is known")
             return await self._open(address, as_node=as_node)
         failure = RetryLater("no broker is known: look at kafka.bootstrap")
-        for address in dict.fromkeys((*self.known.values(), *self.bootstrap)):
+        # One that is gone for good may take the whole deadline to say so: the others come first.
+        alive = (self.known[each] for each in sorted(self.alive & self.known.keys()))
+        for address in dict.fromkeys((*alive, *self.known.values(), *self.bootstrap)):
             try:
                 return await self._open(address, as_node=as_node)
             except RetryLater as error:
