@@ -3,9 +3,9 @@
 | Step of a request | Where |
 |---|---|
 | the client's connection, and its twin at a broker | `connections/` |
-| login and rights, by the brokers' word | `access/` |
-| the request taken apart: relayed, read or refused | `protocol/apis.py` |
+| login and rights, as the brokers decide | `access/` |
+| the treatment of a request: relayed, read or refused | `protocol/apis.py` |
 | offsets and batches that the tier has | `reading/` |
-| the answer put together, without the brokers' addresses | `protocol/node_rewriting.py` |
-| the nodes that clients are told of; which replicas live | `virtual_nodes.py`, `live_replicas.py` |
+| the answer, without the brokers' addresses | `protocol/node_rewriting.py` |
+| the nodes that clients see; the live replicas | `virtual_nodes.py`, `live_replicas.py` |
 """

@@ -1,8 +1,6 @@
-"""The read replicas that clients are told of: this one, and each other that the metadata log names
-as live. Pure.
-
-All replicas read it in the same log, so they tell clients the same within moments, and a partition
-is served by one of them.
+"""The read replicas that clients are sent to: this one, and each other one that is live in the
+metadata log. Pure. All replicas read the same log, so within moments they send clients to the same
+nodes, and one replica serves a partition.
 """
 
 from __future__ import annotations
@@ -17,8 +15,8 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 @dataclass(slots=True)
 class LiveReplicas:
-    """The living replicas, as one of them knows them. `silent`: the fenced ones, which clients are
-    not told of until they fetch the metadata log again.
+    """The live replicas, as one of them sees them. `silent`: the fenced ones, which clients are not
+    sent to until they fetch the metadata log again.
     """
 
     own: Replica
@@ -29,8 +27,8 @@ class LiveReplicas:
         self.nodes = VirtualNodes.alone(self.own)
 
     def registered(self, nodes: Iterable[RegisteredNode]) -> None:
-        """Take the nodes that the metadata log names now; this one may be among them. One whose id
-        no virtual id is made of serves nobody, and is left out.
+        """Take over the nodes registered in the metadata log, of which this one may be one. A node
+        whose id is too large for a virtual id serves no client, and is left out.
         """
         by_liveness: dict[Liveness, list[Replica]] = {each: [] for each in Liveness}
         for node in nodes:
@@ -43,5 +41,5 @@ class LiveReplicas:
 
 
 def replica_at(node_id: int, at: ReadAddress) -> Replica:
-    """The replica that a node is by what it registered with."""
+    """The read replica of a node, by the address that it registered."""
     return Replica(node_id, at.host, at.port, at.zone)

@@ -1,7 +1,6 @@
-"""The nodes that clients of a read replica are told of: one for each (replica, broker). Pure.
-
-Clients go only where Metadata and FindCoordinator send them, and any of them may ask for Metadata
-anywhere. So a real id or address in a single answer would lead them away from the replica.
+"""The nodes that clients of a read replica see: one for each (replica, broker). Pure. Clients
+connect only to nodes from Metadata and FindCoordinator, and may request Metadata from any node. So
+a single answer with a real id or address would lead them away from the replica.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ from hashlib import blake2b
 
 FIRST_ID = 1 << 24
 BROKER_IDS = 1 << 15
-"""Ids of brokers that have a virtual node are below; all of them are below `FIRST_ID`, too."""
+"""Brokers with an id at or above this have no virtual node. As it is below `FIRST_ID`, no virtual
+id is a broker's.
+"""
 REPLICA_IDS = 1 << 14
-"""Ids of replicas that have virtual nodes are below. The largest virtual id is below 2^30: Java's
+"""Replicas with an id at or above this have no virtual nodes. So virtual ids are below 2^30: Java's
 client numbers its connections to coordinators down from 2^31, by node id.
 """
 PORT_MAX = 65_535
@@ -24,8 +25,8 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A read replica: its node id, the host and first port that clients are told, and its zone ("":
-    none).
+    """A read replica: its node id, the host and bootstrap port that clients are given, and its zone
+    ("": none).
     """
 
     node_id: int
@@ -45,7 +46,7 @@ class VirtualNode:
 
 
 def virtual_id(replica_id: int, broker_id: int) -> int:
-    """The id of that pair: the same for ever, and no broker's."""
+    """The virtual id of that pair: it never changes, and no broker has it."""
     if not 0 <= replica_id < REPLICA_IDS:
         raise ValueError(f"the id {replica_id} of a read replica is not below {REPLICA_IDS}")
     if not 0 <= broker_id < BROKER_IDS:
@@ -54,15 +55,14 @@ def virtual_id(replica_id: int, broker_id: int) -> int:
 
 
 def port_of(first_port: int, broker_id: int) -> int:
-    """The port for connections to that broker; `first_port` itself is for clients that know none.
-
-    The id alone decides: a port that moved to another broker would lead clients to a wrong one.
+    """The port for connections to that broker; `first_port` itself is for bootstrap. It depends on
+    the id alone: if a port moved to a different broker, clients would reach the wrong one.
     """
     return first_port + 1 + broker_id
 
 
 def can_be_shown(first_port: int, broker_id: int) -> bool:
-    """True if there are an id and a port for that broker."""
+    """True if that broker has a virtual id and a port."""
     return 0 <= broker_id < BROKER_IDS and port_of(first_port, broker_id) <= PORT_MAX
 
 
@@ -78,7 +78,7 @@ class VirtualNodes:
         return cls(own, (own,))
 
     def shown(self, broker_id: int) -> bool:
-        """True if clients are told of a node for this broker."""
+        """True if clients see a node for this broker."""
         return can_be_shown(self.own.port, broker_id)
 
     def node(self, replica: Replica, broker_id: int) -> VirtualNode:
@@ -88,7 +88,9 @@ class VirtualNodes:
         return VirtualNode(id_, replica.host, port, replica.zone)
 
     def all_nodes(self, brokers: Iterable[int]) -> tuple[VirtualNode, ...]:
-        """Every replica's node for every broker that is `shown`, in the order of ids."""
+        """Every replica's node for every broker that is `shown`, ordered by replica and
+        broker id.
+        """
         shown = sorted({broker for broker in brokers if self.shown(broker)})
         replicas = sorted(self.replicas, key=lambda replica: replica.node_id)
         return tuple(
@@ -99,9 +101,9 @@ class VirtualNodes:
         )
 
     def serving(self, topic: bytes, partition: int, leader: int) -> tuple[VirtualNode, ...]:
-        """The nodes of all replicas for a partition whose leader is `shown`, the one that serves it
-        first. `topic`: its id, or its name where there is none. Rendezvous hashing: a replica that
-        comes or goes moves its own share only.
+        """The nodes of all replicas for a partition whose leader is `shown`, beginning with the one
+        that serves it. `topic`: its id, or its name if it has none. By rendezvous hashing only the
+        share of a replica that comes or goes moves.
         """
         able = (replica for replica in self.replicas if can_be_shown(replica.port, leader))
         order = sorted(
@@ -112,7 +114,7 @@ class VirtualNodes:
         return tuple(self.node(replica, leader) for replica in order)
 
     def has_nearer(self, zone: str) -> bool:
-        """True if another replica is in a client's zone and this one is not."""
+        """True if a different replica is in the client's zone and this one is not."""
         return zone != self.own.zone and any(each.zone == zone for each in self.replicas)
 
     def nearer(self, zone: str, topic: bytes, partition: int, leader: int) -> VirtualNode | None:
@@ -125,11 +127,11 @@ class VirtualNodes:
 
 def _weight(topic: bytes, partition: int, replica: Replica) -> bytes:
     hashed = blake2b(topic, digest_size=8)
-    hashed.update(partition.to_bytes(4, "big", signed=True))  # a client may name any
+    hashed.update(partition.to_bytes(4, "big", signed=True))  # a client may send any number
     hashed.update(replica.node_id.to_bytes(4, "big"))
     return hashed.digest()
 
 
 def not_shown(brokers: Iterable[int], nodes: VirtualNodes) -> tuple[int, ...]:
-    """Brokers that no client can be told of, for a message."""
+    """The brokers that clients cannot see, for a message."""
     return tuple(sorted(broker for broker in brokers if not nodes.shown(broker)))

@@ -1,8 +1,8 @@
-"""Rates of users and client ids in bytes of the tier, which no broker's quota counts. Pure: the
-caller tells the time.
+"""Limits on the bytes of the tier that users and client ids read, which no broker's quota counts.
+Pure: the caller passes the time.
 
-As Kafka's brokers do: an answer goes out whole, says how long the client has to wait for the next,
-and the next one is held back for so long if the client does not wait itself.
+Throttling works as in Kafka's brokers: an answer is sent whole and carries the throttle time; if
+the client does not wait that long by itself, its next answer is delayed.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from rlm.quota.byte_rate import ByteRate
 
 NAMES_MAX = 10_000
-"""The most users, and pairs of user and client id, that are counted; the ones seen longest ago
-go.
+"""The most users, and pairs of user and client id, that are counted; the least recently seen are
+dropped first.
 """
 WAIT_S_MAX = 30.0
-"""The longest wait that is told: Kafka's clients give a request up after that by default."""
+"""The longest throttle time: by default Kafka's clients give up a request after 30 s."""
 
-Who = tuple[str, str | None]
-"""A user, and a client id of that user; None: all of them together."""
+UserAndClientId = tuple[str, str | None]
+"""A user and one of its client ids; None: all its client ids together."""
 
 
 @dataclass(slots=True)
@@ -28,31 +28,31 @@ class TierRates:
 
     user_bytes_per_s: int = 0
     client_id_bytes_per_s: int = 0
-    _rates: dict[Who, ByteRate] = field(default_factory=dict)
+    _rates: dict[UserAndClientId, ByteRate] = field(default_factory=dict)
 
     @property
-    def are_none(self) -> bool:
-        """True if nobody is limited."""
+    def are_unlimited(self) -> bool:
+        """True if no limit is set."""
         return not self.user_bytes_per_s and not self.client_id_bytes_per_s
 
     def bytes_max(self, otherwise: int) -> int:
-        """Bytes of one answer: those of a second at most."""
+        """The size limit of one answer: at most the bytes of one second."""
         limits = [each for each in (self.user_bytes_per_s, self.client_id_bytes_per_s) if each]
         return min([otherwise, *limits])
 
     def wait_s(self, user: str, client_id: str, now: float) -> float:
-        """Seconds until that client may have bytes of the tier again."""
+        """Seconds until that client may read bytes of the tier again."""
         waits = (rate.wait_s(1, now) for rate in self._of(user, client_id, now))
         return min(max(waits, default=0.0), WAIT_S_MAX)
 
     def sent(self, user: str, client_id: str, size_bytes: int, now: float) -> float:
-        """Charge bytes of an answer; the seconds that the client has to wait."""
+        """Charge the bytes of an answer; return the seconds that the client has to wait."""
         for rate in self._of(user, client_id, now):
             rate.take(size_bytes, now)
         return self.wait_s(user, client_id, now)
 
     def _of(self, user: str, client_id: str, now: float) -> list[ByteRate]:
-        """The rates that limit this client, which become the ones seen last."""
+        """The rates that limit this client; they become the most recently used."""
         found = []
         for who, limit in (
             ((user, None), self.user_bytes_per_s),

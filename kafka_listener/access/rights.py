@@ -1,4 +1,6 @@
-"""Rights in topics: as the brokers tell them of a client, and as the settings give them. Pure."""
+"""Rights in topics: as the brokers report them for a client, and as the settings allow
+them. Pure.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,8 @@ from rlmm.wire.schema import Values
 READ = 1 << 3
 DESCRIBE = 1 << 8
 """Bits of `topicAuthorizedOperations` (KIP-430): the codes of Kafka's AclOperation."""
-NOT_TOLD = -(1 << 31)
-"""The value in the place of these bits from a broker that was not asked for them, or does not know
-them.
-"""
+NOT_REPORTED = -(1 << 31)
+"""`topicAuthorizedOperations` of a broker that was not asked for it or does not support it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,15 +26,15 @@ class Rights:
     read: bool
 
 
-NOBODYS = Rights(describe=False, read=False)
+NO_RIGHTS = Rights(describe=False, read=False)
 ALL = Rights(describe=True, read=True)
 
-Told = Rights | int
-"""The rights, or the broker's error about the topic, which is the client's."""
+RightsOrError = Rights | int
+"""The rights, or the error that the broker reported for the topic: the client gets that error."""
 
 
-def question(names: list[str]) -> Values:
-    """A Metadata that asks for the rights in these topics."""
+def rights_request(names: list[str]) -> Values:
+    """A Metadata request for the client's rights in these topics."""
     return {
         "topics": [{"name": name} for name in names],
         "allow_auto_topic_creation": False,
@@ -42,58 +42,62 @@ def question(names: list[str]) -> Values:
     }
 
 
-def rights_in(body: Values) -> dict[str, Told]:
-    """The rights in an answer to it."""
-    found: dict[str, Told] = {}
+def rights_in(body: Values) -> dict[str, RightsOrError]:
+    """The rights in the answer to a `rights_request`."""
+    found: dict[str, RightsOrError] = {}
     for topic in body["topics"]:
-        error, bits = topic["error_code"], topic.get("topic_authorized_operations", NOT_TOLD)
+        error, bits = topic["error_code"], topic.get("topic_authorized_operations", NOT_REPORTED)
         if not topic["name"]:
             continue
         if error == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            found[topic["name"]] = NOBODYS
+            found[topic["name"]] = NO_RIGHTS
         elif error != ErrorCode.NONE:
             found[topic["name"]] = int(error)
-        elif bits != NOT_TOLD:
+        elif bits != NOT_REPORTED:
             found[topic["name"]] = Rights(describe=bool(bits & DESCRIBE), read=bool(bits & READ))
     return found
 
 
-def fetch_error(told: Told | None) -> int:
-    """The error of a Fetch; NONE: the topic may be read. None: nobody could be asked yet."""
-    if told is None:
+def fetch_error(rights: RightsOrError | None) -> int:
+    """The error of a Fetch; NONE: the topic may be read. `rights` None: no broker could be asked
+    yet.
+    """
+    if rights is None:
         return ErrorCode.OFFSET_NOT_AVAILABLE
-    if isinstance(told, int):
-        return told
-    return ErrorCode.NONE if told.read else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    if isinstance(rights, int):
+        return rights
+    return ErrorCode.NONE if rights.read else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
-def offset_error(told: Told | None) -> ErrorCode:
-    """The error of a question for offsets; NONE: the client may ask."""
-    if not isinstance(told, Rights):
+def offset_error(rights: RightsOrError | None) -> ErrorCode:
+    """The error of a request for offsets; NONE: the client may have them."""
+    if not isinstance(rights, Rights):
         return ErrorCode.LEADER_NOT_AVAILABLE
-    return ErrorCode.NONE if told.describe else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return ErrorCode.NONE if rights.describe else ErrorCode.TOPIC_AUTHORIZATION_FAILED
 
 
 @dataclass(frozen=True, slots=True)
-class GivenTopics:
+class ReadableTopics:
     """The topics that clients read with the node's own rights, by glob patterns."""
 
     patterns: tuple[str, ...] = ("*",)
 
-    def gives(self, topic: str) -> bool:
+    def allows(self, topic: str) -> bool:
         return any(fnmatchcase(topic, pattern) for pattern in self.patterns)
 
 
-EVERYTHING = GivenTopics()
+EVERYTHING = ReadableTopics()
 
 
-def leave_out(body: Values, gives: Callable[[str], bool], asked: Values) -> None:
-    """Metadata without the topics that are not given: those that the client named are refused."""
+def leave_out(body: Values, allows: Callable[[str], bool], asked: Values) -> None:
+    """Remove from a Metadata answer the topics that are not allowed; those that the client named
+    are answered with an error.
+    """
     names = {each.get("name") for each in asked["topics"] or ()}
     ids = {each.get("topic_id") for each in asked["topics"] or ()}
     kept = []
     for topic in body["topics"]:
-        if topic["name"] is None or gives(topic["name"]):
+        if topic["name"] is None or allows(topic["name"]):
             kept.append(topic)
         elif topic["name"] in names:
             error = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -1,7 +1,7 @@
-"""The name of a user in the first message of a login, by which bytes are counted. Pure.
+"""The user's name in the first message of a login; bytes are counted by it. Pure.
 
-Not for deciding anything: the broker does that. A message that has several names is read as Kafka's
-brokers read it: in SCRAM the first `n` is the user (what is behind the nonce are extensions), in
+Access is never decided by this name: the broker decides. A message with several names is read as
+Kafka's brokers read it: in SCRAM the first `n` is the user (extensions follow the nonce), in
 OAUTHBEARER the last `auth` has the token. Sources: RFC 4616, RFC 5802, RFC 7628; Kafka's
 ScramMessages and OAuthBearerClientInitialResponse; the principal of a token is its `sub`, as
 Kafka's brokers take it by default.

@@ -2,12 +2,12 @@
 
 | Step of a request | File |
 |---|---|
-| a port for clients that know no broker, and one for each broker | `listener.py` |
+| a bootstrap port, and one port for each broker | `listener.py` |
 | one client, its login, its twin | `client.py`, `logins.py`, `brokers.py` |
 | a share of the event loop and of memory | `shares.py` |
 | the answer: relayed, rewritten, or put together | `answers.py` |
 | ... to a Fetch: old offsets from the tier, new ones from the leader | `fetching.py` |
 | ... to ListOffsets and OffsetForLeaderEpoch | `offset_answers.py` |
 | ... to Metadata, while no broker can be asked | `last_metadata.py` |
-| questions to brokers meanwhile | `log_ends.py`, `leader_*.py`, `topic_*.py` |
+| the node's own requests to brokers | `log_ends.py`, `leader_*.py`, `topic_*.py` |
 """

@@ -49,16 +49,16 @@ from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError
 
 NO_ACKNOWLEDGEMENT = 0
-"""The acks of a producer that waits for no answer."""
+"""`acks` of a producer that expects no answer."""
 LEARNT_WEIGHT = 0.1
-"""The work of remembering a partition, as a part of the work of answering about it."""
+"""The work of remembering a partition, as a fraction of the work of answering about it."""
 SEND_RULES = SendRules(grace_s=30.0, bytes_per_s_min=65_536, store_deadline_s=30.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The answers of a node. `open_ports` is awaited before each answer that names nodes: the port
-    of a broker has to be open before a client hears of it, whichever question named it first.
+    """The answers of a node. `open_ports` is awaited before each answer that names nodes: a
+    broker's port has to be open before any client learns of it.
     """
 
     replicas: LiveReplicas
@@ -73,7 +73,7 @@ class Answers:
     last: LastMetadata = field(default_factory=LastMetadata)
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
-        """The answer, with its size. DisconnectError: there is none."""
+        """The answer, with its size. DisconnectError: the connection has to end without one."""
         head = None
         try:
             head = head_of(frame)
@@ -123,7 +123,7 @@ class Answers:
         except RetryLater as error:
             self._no_broker(client, head, error)
             raise
-        except CorruptData as error:  # clients look for the coordinator anew
+        except CorruptData as error:  # clients then look up the coordinator again
             raise DisconnectError(_unanswered(head, error)) from error
 
     def _no_broker(self, client: Client, head: Head, error: RetryLater) -> None:
@@ -133,11 +133,17 @@ class Answers:
     def _refused(self, client: Client, request: ClientRequest) -> bytes:
         head = request.head
         if head.api_key == Api.PRODUCE:
-            self.counts.refused(client.name, "produces: a read replica takes no records")
+            self.counts.refused(
+                client.name,
+                "sent Produce: a read replica accepts no records, produce to the brokers",
+            )
             if request.body["acks"] == NO_ACKNOWLEDGEMENT:
-                raise DisconnectError("produces without waiting for an answer")
+                raise DisconnectError("sent Produce with acks=0, to which no error can be answered")
             return encode_response(head, produce_refused(request.body))
-        self.counts.refused(client.name, "asks for a producer id: a read replica has none")
+        self.counts.refused(
+            client.name,
+            "sent InitProducerId: a read replica has no producer ids, produce to the brokers",
+        )
         return encode_response(head, producer_id_refused())
 
     async def _metadata(self, client: Client, request: ClientRequest) -> bytes:
@@ -149,23 +155,23 @@ class Answers:
         except RetryLater as error:
             if not self.brokers.known or await self.brokers.answers(None):
                 self._no_broker(client, request.head, error)
-                raise  # the client asks another of its nodes
+                raise  # the client then asks a different node
             body, is_news = await self._last_metadata(client, asked), False
         except CorruptData as error:
             self.counts.refused(client.name, _unanswered(request.head, error))
             return await self._metadata_refused(request, ErrorCode.LEADER_NOT_AVAILABLE)
         is_long = partitions_in(body) > SLICE
-        # A full collection would look through all of it on the loop.
+        # A full garbage collection would scan all of this answer on the event loop.
         with kept_objects() if is_long else nullcontext():
             await self._learn(body, is_news=is_news)
             await self.open_ports()
             return await self._rewritten(client, request.head, body, asked)
 
     async def _rewritten(self, client: Client, head: Head, body: Values, asked: Values) -> bytes:
-        gives, nodes = partial(self.rights.gives, client), self.replicas.nodes
+        allows, nodes = partial(self.rights.allows, client), self.replicas.nodes
 
         def answer() -> bytes:
-            topic_rights.leave_out(body, gives, asked)
+            topic_rights.leave_out(body, allows, asked)
             node_rewriting.rewrite_metadata(body, nodes)
             return encode_response(head, body)
 
@@ -178,9 +184,9 @@ class Answers:
         return await self.brokers.turns.apart(partitions_in(request.body), answer)
 
     async def _learn(self, body: Values, *, is_news: bool) -> None:
-        """Remember a broker's Metadata, and put newer leaders into it. What all connections share
-        is changed by the event loop alone, so this is done in turns and not in a thread.
-        `is_news`: a broker has just told it.
+        """Remember a broker's Metadata, and replace leaders in it that are older than those known.
+        State that all connections share is changed by the event loop alone, so this runs in slices
+        and not in a thread. `is_news`: a broker has just sent this answer.
         """
 
         async def learn(topics: Sequence[Values]) -> None:
@@ -193,11 +199,13 @@ class Answers:
         def weight(topic: Values) -> float:
             return LEARNT_WEIGHT * (1 + len(topic["partitions"]))
 
-        await learn(())  # the brokers, also of an answer without topics
+        await learn(())  # the brokers, even if the answer has no topics
         await self.brokers.turns.in_slices(body["topics"], learn, weight)
 
     async def _last_metadata(self, client: Client, asked: Values) -> Values:
-        """The brokers' last word: a client that is ended here may have no other way to the tier."""
+        """The last Metadata that brokers sent: a client that is refused here may have no other way
+        to the tier.
+        """
         rights = await self.rights.of(client, self.last.known(asked))
 
         def may_hear(topic: str) -> bool:
@@ -207,7 +215,7 @@ class Answers:
 
     async def _cluster(self, client: Client, request: ClientRequest) -> Values:
         if request.body.get("endpoint_type", node_rewriting.BROKERS) != node_rewriting.BROKERS:
-            why = "a read replica has no controllers to tell of"
+            why = "a read replica has no controllers: ask the controllers themselves"
             return {"error_code": ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, "error_message": why}
         try:
             body = await client.exchange(request.head, request.client_id, request.body)
@@ -232,7 +240,7 @@ class Answers:
             )
         try:
             body = await client.exchange(request.head, request.client_id, request.body)
-        except (RetryLater, CorruptData):  # whose text names a broker's address
+        except (RetryLater, CorruptData):  # their text names a broker's address
             code = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return node_rewriting.no_coordinator(request.body, code, node_rewriting.BROKER_AWAY)
         self.brokers.learn_some(node_rewriting.coordinators_in(body))
@@ -245,23 +253,29 @@ class Answers:
         frame = encode_request(request.head, request.client_id, request.body)
         try:
             if logs_in:
-                # The twin has asked for them already: a broker answers that once before a login.
+                # The twin has requested the versions already: before a login a broker answers them
+                # only once.
                 versions = await client.versions()
                 return {"api_keys": node_rewriting.api_keys(versions, logs_in=True)}
             answer = await client.relay(frame[4:])
             body = decode_response(request.head, answer)
         except (RetryLater, CorruptData, FrameError):
-            # A broker that can't be reached, or one that knows no such version of it and answers in
-            # the oldest: what is served here does not depend on it.
+            # The broker is unreachable, or does not know this version of ApiVersions and answers in
+            # the oldest. The APIs served here do not depend on it.
             if not self.brokers.versions:  # an empty list would end Java's client for good
-                raise DisconnectError("asked for versions before any broker was reached") from None
+                raise DisconnectError(
+                    "sent ApiVersions before this node has reached any broker: try again, and "
+                    "check kafka.bootstrap if it persists"
+                ) from None
             known = node_rewriting.api_keys(self.brokers.versions, logs_in=logs_in)
             return {"error_code": ErrorCode.NONE, "api_keys": known}
         node_rewriting.rewrite_versions(body, logs_in=logs_in)
         return body
 
     def _sender(self, client: Client) -> Send:
-        """Sends an answer of which a part is elsewhere: the worker that has it writes it itself."""
+        """Sends an answer of which a worker holds a part: the worker writes its part to the client
+        itself.
+        """
 
         async def send(pieces: Pieces, further: FurtherRequests | None) -> Sent | None:
             for piece in pieces:
@@ -269,12 +283,14 @@ class Answers:
                     await client.connection.write_part(piece)
                     continue
                 assert isinstance(piece, TierRecords)
-                if client.connection.is_encrypted:  # a worker has no part in its keys
+                if (
+                    client.connection.is_encrypted
+                ):  # a worker does not have the keys of the connection
                     await client.connection.write_part(await self._read(client, piece))
                     continue
                 sent = await self._send(client, piece, further)
                 if further is not None:
-                    return sent  # the end of the answer went with the batches
+                    return sent  # the worker sent the end of the answer, too
             return None
 
         return send
@@ -289,7 +305,7 @@ class Answers:
     async def _send(
         self, client: Client, piece: TierRecords, further: FurtherRequests | None
     ) -> Sent:
-        """Have the worker send its batches. RetryLater: not all of them went, and the connection
+        """Have the worker send its batches. RetryLater: not all bytes were sent, and the connection
         has ended.
         """
         size = piece.size_bytes + (0 if further is None else len(further.after))
@@ -301,17 +317,17 @@ class Answers:
                 raise
             if sent.end is ClientEnd.TOOK_ALL and sent.sent_bytes == size:
                 return sent
-            why = f"it took {sent.sent_bytes} of {size} bytes of an answer"
+            why = f"the client took {sent.sent_bytes} of {size} bytes of an answer"
             if sent.sent_bytes == size:
-                why = "it took an answer, and a further one not to its end"
-            if sent.end is not ClientEnd.GONE:  # who leaves is not told of
+                why = "the client took an answer, and only a part of the next one"
+            if sent.end is not ClientEnd.GONE:  # a client that disconnects is not logged
                 self.counts.broke_off(
-                    client.name, BrokenOff.NOT_TAKEN, f"{why}, and no more in time"
+                    client.name, BrokenOff.NOT_TAKEN, f"{why} before the deadline"
                 )
             raise RetryLater(why)
 
     def _no_end(self, client: Client, error: RetryLater) -> None:
-        why = f"batches of the tier did not come to their end ({error})"
+        why = f"the tier's batches could not be sent completely ({error})"
         self.counts.broke_off(client.name, BrokenOff.TIER, why)
 
 
@@ -323,8 +339,8 @@ def _not_served(head: Head) -> Awaitable[bytes]:
     if head.api_key == Api.API_VERSIONS:
         return _versions_refused(head)
     raise DisconnectError(
-        f"sent {_name(head)}, which a read replica does not serve: what changes topics, records or "
-        "configuration goes to the brokers"
+        f"sent {_name(head)}, which a read replica does not serve: send requests that change "
+        "topics, records or configuration to the brokers"
     )
 
 
@@ -341,8 +357,8 @@ def _unanswered(head: Head, error: CorruptData) -> str:
 
 
 async def _versions_refused(head: Head) -> bytes:
-    """Answer an unknown version as Kafka's brokers do: in the oldest, with the versions that
-    exist.
+    """Answer an unknown version of ApiVersions as Kafka's brokers do: in the oldest one, with the
+    versions that exist.
     """
     ours = SERVED[Api.API_VERSIONS]
     key = {"api_key": Api.API_VERSIONS, "min_version": ours.low, "max_version": ours.high}

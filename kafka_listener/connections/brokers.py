@@ -1,6 +1,5 @@
-"""The brokers behind a read replica: where they are, and connections to them.
-
-They are found from a few addresses, and by every answer to Metadata that passes.
+"""The brokers of a read replica: their addresses, and connections to them. Brokers are discovered
+from the addresses of `kafka.bootstrap` and from every relayed answer to Metadata.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ log = logging.getLogger(__name__)
 CONNECT_DEADLINE_S = 3.0
 ASK_DEADLINE_S = 10.0
 PAUSE_AFTER_FAILURE_S = 1.0
-"""The time for which a broker that could not be reached is taken for unreachable: reads of the tier
-go on without it, and do not wait for it each time.
+"""The time for which a broker that could not be reached is not tried again: reads of the tier go on
+without waiting for it.
 """
 OWN_METADATA_VERSION = 12
-"""The highest version of Metadata for the node's own questions; from it on topics can be asked for
+"""The highest version of Metadata for the node's own requests; from 12 on topics can be requested
 by id.
 """
 ANSWER_BYTES_MAX = 64 << 20
@@ -53,11 +52,14 @@ async def ask(
     client_id: str | None = "strandline",
     turns: Turns | None = None,
 ) -> Values:
-    """The answer to a question of our own. RetryLater, CorruptData."""
+    """The answer to a request of the node itself. RetryLater, CorruptData."""
     low, high = connection.api_versions.get(api, (0, -1))
     version = min(high, version_max, SERVED[api].high)
     if version < max(low, SERVED[api].low):
-        raise RetryLater(f"{connection.name} has no version of {api.name} that is known here")
+        raise RetryLater(
+            f"{connection.name} supports no version of {api.name} that this node supports: see "
+            "docs/COMPATIBILITY.md for the supported brokers"
+        )
     head = Head(api, version, 0)
     return await exchange(connection, head, client_id, body, turns=turns)
 
@@ -70,15 +72,15 @@ async def exchange(
     deadline_s: float = ASK_DEADLINE_S,
     turns: Turns | None = None,
 ) -> Values:
-    """The answer to a request of exactly that version. Without `turns`, it waits for nobody's.
-    RetryLater, CorruptData.
+    """The answer to a request of exactly that version. Without `turns` it does not wait for other
+    clients' work. RetryLater, CorruptData.
     """
     turns, partitions = turns or Turns(), codec.partitions_in(body)
     encode = partial(codec.encode_request, head, client_id, body)
     frame = await turns.apart(partitions, encode)
     answer = await connection.relay(frame, deadline_s=deadline_s)
-    if head.api_key != Api.FETCH:  # of whose bytes most are records, and no work
-        # A short question may have a long answer: the Metadata of all topics.
+    if head.api_key != Api.FETCH:  # mostly records, which cost no decoding
+        # A short request may have a long answer: the Metadata of all topics.
         partitions = max(partitions, len(answer) // PARTITION_BYTES)
     try:
         return await turns.apart(partitions, partial(codec.decode_response, head, answer))
@@ -90,8 +92,8 @@ async def exchange(
 
 @dataclass(frozen=True, slots=True)
 class BrokerSecurity:
-    """The way to connect to brokers, and the node's own credentials, for its own questions.
-    `new_tls` reads files: Refused.
+    """The TLS of connections to brokers, and the node's own credentials, for its own requests.
+    `new_tls` reads files; it may raise Refused.
     """
 
     new_tls: Callable[[], ssl.SSLContext | None] = lambda: None
@@ -100,8 +102,8 @@ class BrokerSecurity:
 
 @dataclass(eq=False)
 class Brokers:
-    """The brokers of a node. `kafka_cluster_id` empty: that of the first broker that answers.
-    `known` are those that were ever told, `alive` those of the last Metadata.
+    """The brokers of a node. `kafka_cluster_id`: the cluster that they have to belong to; empty:
+    any. `known` are all brokers seen so far, `alive` those in the last Metadata.
     """
 
     bootstrap: tuple[Address, ...]
@@ -126,7 +128,9 @@ class Brokers:
         """Take brokers and topics from an answer to Metadata."""
         self.topics.learn(topics_in(body))
         told = brokers_in(body)
-        self.alive = frozenset(told) or self.alive  # an answer that refuses all names none
+        self.alive = (
+            frozenset(told) or self.alive
+        )  # an answer that refuses every topic names no broker
         self.known |= told
         if len(self.known) > BROKERS_MAX:
             self.known = told
@@ -138,16 +142,16 @@ class Brokers:
                 self.known[broker_id] = address
 
     async def open(self, broker_id: int | None, *, as_node: bool = True) -> Connection:
-        """A connection to that broker, or to any, with the node's login or with none. RetryLater:
-        it can't be reached.
+        """A connection to that broker (None: to any), with the node's own login if `as_node`.
+        RetryLater: no such broker can be reached.
         """
         if broker_id is not None:
             address = self.known.get(broker_id)
             if address is None:
-                raise RetryLater(f"no broker {broker_id} is known")
+                raise RetryLater(f"broker {broker_id} is not in the cluster's Metadata")
             return await self._open(address, as_node=as_node)
-        failure = RetryLater("no broker is known: look at kafka.bootstrap")
-        # One that is gone for good may take the whole deadline to say so: the others come first.
+        failure = RetryLater("no broker could be reached: check kafka.bootstrap")
+        # A broker that is gone for good may take the whole deadline to fail: live ones come first.
         alive = (self.known[each] for each in sorted(self.alive & self.known.keys()))
         for address in dict.fromkeys((*alive, *self.known.values(), *self.bootstrap)):
             try:
@@ -157,7 +161,7 @@ class Brokers:
         raise failure
 
     async def answers(self, broker_id: int | None) -> bool:
-        """True if that broker, or any, takes connections."""
+        """True if that broker (None: any) accepts connections."""
         try:
             connection = await self.open(broker_id, as_node=False)
         except RetryLater:
@@ -168,7 +172,10 @@ class Brokers:
     async def _open(self, address: Address, *, as_node: bool = True) -> Connection:
         failed_at = self._failed_at.get(address)
         if failed_at is not None and self.monotonic() - failed_at < PAUSE_AFTER_FAILURE_S:
-            raise RetryLater(f"the broker at {address[0]}:{address[1]} can't be reached just now")
+            raise RetryLater(
+                f"the broker at {address[0]}:{address[1]} could not be reached a moment ago, and "
+                f"is tried again in {PAUSE_AFTER_FAILURE_S:g} s"
+            )
         try:
             endpoint = Endpoint(
                 *address,
@@ -182,7 +189,7 @@ class Brokers:
         except (RetryLater, CorruptData) as error:
             self._failed_at[address] = self.monotonic()
             raise RetryLater(str(error)) from error
-        except (Refused, InvalidRequest) as error:  # which the logins of clients do not wait for
+        except (Refused, InvalidRequest) as error:  # clients' logins do not depend on it
             raise RetryLater(str(error)) from error
         self._failed_at.pop(address, None)
         self.versions = connection.api_versions
@@ -195,8 +202,8 @@ class Brokers:
         return self._tls[1]
 
     async def refresh(self) -> None:
-        """Ask one of them for all of them. RetryLater: none answers. Refused: they are another
-        cluster's.
+        """Ask one broker for all brokers. RetryLater: none answers. Refused: the brokers belong to
+        a different Kafka cluster.
         """
         connection = await self.open(None)
         try:
@@ -206,7 +213,7 @@ class Brokers:
         found = body["cluster_id"] or ""
         if self.kafka_cluster_id and found != self.kafka_cluster_id:
             raise Refused(
-                f"{connection.name} belongs to Kafka cluster {found!r}, and this node to "
+                f"{connection.name} belongs to Kafka cluster {found!r}, but this node to "
                 f"{self.kafka_cluster_id!r}: check kafka.bootstrap"
             )
         self.learn(body)
@@ -214,15 +221,15 @@ class Brokers:
     async def learn_topics(
         self, connection: Connection, names: Iterable[str], ids: Iterable[bytes]
     ) -> None:
-        """Ask for the ids of these names and the names of these ids. RetryLater, CorruptData."""
+        """Request the ids of these names and the names of these ids. RetryLater, CorruptData."""
         topics: list[Values] = [{"name": name} for name in names]
         topics += [{"name": None, "topic_id": topic_id} for topic_id in ids]
         if topics:
             self.learn(await self._metadata(connection, topics))
 
     async def check_ids(self, connection: Connection, names: Iterable[str]) -> None:
-        """Ask for the ids of these names, but those that any broker has just told: the Metadata of
-        a topic may be long. RetryLater, CorruptData.
+        """Request the ids of these names, except those that any broker has just reported: the
+        Metadata of a topic may be long. RetryLater, CorruptData.
         """
         due = self.topics.claim_checks(names)
         try:
@@ -232,7 +239,9 @@ class Brokers:
             raise
 
     async def leader(self, topic_id: bytes, partition: int) -> Connection | None:
-        """A connection of our own to a partition's leader, kept open; None: not to be had now."""
+        """The node's own connection to a partition's leader, kept open; None: the leader cannot be
+        reached now.
+        """
         try:
             any_one = await self._kept(None)
             body = await self._metadata(any_one, [{"name": None, "topic_id": topic_id}])
@@ -266,6 +275,6 @@ class Brokers:
         return await ask(connection, Api.METADATA, body, version_max=version_max, turns=self.turns)
 
     async def close(self) -> None:
-        """Close our own connections. Idempotent."""
+        """Close the node's own connections. Idempotent."""
         await asyncio.gather(*(each.close() for each in self._own.values()))
         self._own.clear()

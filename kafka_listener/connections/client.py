@@ -1,4 +1,4 @@
-"""A client's connection, and its twin at a broker."""
+"""A client's connection, and its twin: the connection at a broker that relays for it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import Caller, DisconnectError, ServerConnection
 
 RELAY_DEADLINE_S = 660.0
-"""The deadline of a passed-on request: a JoinGroup is answered once the others have come, which
-takes up to their `max.poll.interval.ms`: five minutes by default, and hardly ever more than ten.
+"""The deadline of a relayed request. A JoinGroup is answered once the other members have joined,
+which takes up to their `max.poll.interval.ms`: 5 min by default, hardly ever more than 10.
 """
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """The ends of a partition's log by its leader's word, and when it gave it."""
+class ReportedEnds:
+    """The ends of a partition's log as its leader reported them, and when."""
 
     ends: BrokerLogEnds
     at: float
@@ -37,8 +37,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class SentAway:
-    """A partition that the client was sent to another replica for, at this offset and time. It was
-    answered here until `stays_until_s` if it came back.
+    """A partition for which the client was sent to a different replica, at this offset and time. If
+    the client came back, it is answered here until `stays_until_s`.
     """
 
     offset: int
@@ -48,11 +48,11 @@ class SentAway:
 
 @dataclass(slots=True, eq=False)
 class Client(Caller):
-    """`broker_id` None: it came to the first port, and any broker will do. The twin is opened when
-    it is needed, and again if it broke meanwhile; but once only if the client logs in over it.
-
-    `login` None: nobody logs in at this listener. `rights` are the broker's word and its time.
-    Bytes are counted by `user`; `claimed_user` becomes that once the broker says so.
+    """A connected client. `broker_id` None: it connected to the bootstrap port, so any broker will
+    do. The twin is opened when it is needed, and again if it broke; but only once if the client
+    logs in over it. `login` None: this listener takes no logins. `rights` are those that the broker
+    reported, and when. Bytes are counted by `user`; `claimed_user` becomes `user` once the broker
+    has accepted the login.
     """
 
     connection: ServerConnection = field(kw_only=True)
@@ -62,15 +62,15 @@ class Client(Caller):
     rights: dict[str, tuple[Rights, float]] = field(default_factory=dict)
     user: str = UNKNOWN
     claimed_user: str | None = None
-    ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+    ends: dict[TopicIdPartition, ReportedEnds] = field(default_factory=dict)
     sent_away: dict[TopicIdPartition, SentAway] = field(default_factory=dict)
     window_bytes: int = FIRST_BYTES
-    """Bytes of records that the client's next Fetch asks the broker for."""
+    """Bytes of records that the client's next Fetch requests from the broker."""
     _twin: Connection | None = None
 
     async def twin(self) -> Connection:
         """The client's connection to its broker. RetryLater if the broker can't be reached, or has
-        ended the connection that the client logged in on.
+        closed the connection over which the client logged in.
         """
         if self._twin is None or self._twin.lost:
             if self._twin is not None and self.login is not None:
@@ -81,15 +81,15 @@ class Client(Caller):
 
     @property
     def twin_is_lost(self) -> bool:
-        """True if there was one, and its broker has ended it or does not answer."""
+        """True if there was a twin, and its broker has closed it or does not answer."""
         return self._twin is not None and self._twin.lost
 
     async def versions(self) -> Mapping[int, Versions]:
-        """The versions of the broker; while it can't be reached, of whichever was asked last."""
+        """The API versions that the client's broker supports. RetryLater if it can't be reached."""
         return (await self.twin()).api_versions
 
     async def relay(self, frame: bytes, *, deadline_s: float = RELAY_DEADLINE_S) -> bytes:
-        """The broker's answer to a frame as it came, each without its size. RetryLater,
+        """The broker's answer to an unchanged frame, each without its size. RetryLater,
         CorruptData.
         """
         twin = await self.twin()
@@ -98,27 +98,28 @@ class Client(Caller):
     async def exchange(
         self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0
     ) -> Values:
-        """The broker's answer, for which it may take `wait_s`. RetryLater, CorruptData.
-        DisconnectError: the broker lacks the version.
+        """The broker's answer to a request that it may hold for `wait_s`. RetryLater, CorruptData.
+        DisconnectError: the broker does not support the version.
         """
         deadline_s = brokers.ASK_DEADLINE_S + wait_s
         twin, turns = await self.twin(), self.brokers.turns
         low, high = twin.api_versions.get(head.api_key, (0, -1))
         if not low <= head.version <= high:
-            # Told of another broker while this one was away, or of this one before it was rolled
-            # back. It would end the twin each time; a new connection asks for the versions anew.
+            # The client learnt this version from a different broker while this one was away, or
+            # from this one before it was downgraded. The broker would close the twin at each such
+            # request; on a new connection the client requests the versions again.
             raise DisconnectError(
-                f"asks in version {head.version} of API key {head.api_key}, and its broker takes "
-                f"{low} to {high} now"
+                f"sent version {head.version} of API key {head.api_key}, but its broker supports "
+                f"{low} to {high} now: on a new connection the client asks for the versions again"
             )
         return await brokers.exchange(twin, head, client_id, body, deadline_s, turns)
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:
-        """The broker's answer to a question of our own. RetryLater, CorruptData."""
+        """The broker's answer to a request of the node itself. RetryLater, CorruptData."""
         twin, turns = await self.twin(), self.brokers.turns
         return await brokers.ask(twin, api, body, version_max=version_max, turns=turns)
 
     def leave(self) -> None:
-        """Close the twin: the client has gone, or the broker has ended it."""
+        """Close the twin: the client has disconnected, or the broker has closed it."""
         if self._twin is not None:
             self._twin.abort()

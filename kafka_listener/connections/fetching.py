@@ -49,17 +49,18 @@ from rlm.data_plane.read_request import Sent
 from rlmm.wire.schema import Elsewhere, Values
 
 TIER_PARTS_MAX = 16
-"""Partitions of one answer that come from the tier; the others have their turn in the next."""
+"""The most partitions of one answer that the tier serves; the rest is served by the next answers.
+"""
 GAPS_MAX = 4
-"""Lost ranges that one answer steps over in a partition."""
+"""The most lost ranges that one answer skips in a partition."""
 PAUSE_S_MAX = 5.0
-"""The longest time that an answer without anything new is held back, or as long as the client says:
-it asks again at once.
+"""The longest time that an answer without records is delayed, within the client's `max_wait`: the
+client would repeat its request at once.
 """
 
 
 Send = Callable[[Pieces, FurtherRequests | None], Awaitable[Sent | None]]
-"""Sends an answer and, if there are rules for them, those to the client's next requests."""
+"""Sends an answer and, if given, the rules by which a worker answers the client's next requests."""
 InTier = tuple[Wanted, TopicIdPartition, TierEnds]
 
 
@@ -87,8 +88,8 @@ class FetchRun:
     broker_bytes: int = 0
     throttle_ms: int = 0
     goes_on_until_s: float = NEVER
-    """The time until which a worker may answer the client's next requests by the same look at the
-    tier and the leader's word. The leader has to be asked for its word again then.
+    """The time until which a worker may answer the client's next requests from the same state of
+    the tier and the leader's last report. After it the leader has to be asked again.
     """
 
     @property
@@ -97,7 +98,9 @@ class FetchRun:
 
     @property
     def is_idle(self) -> bool:
-        """True while a client would put the same question again at once."""
+        """True if the answers so far have neither records nor a final error: the client would
+        repeat its request at once.
+        """
         return not self.records and all(map(_is_idle, self.answers.values()))
 
     @property
@@ -107,9 +110,9 @@ class FetchRun:
 
 @dataclass(frozen=True, slots=True)
 class Fetching:
-    """`lost_ranges_are_gaps`: an offset in a recorded lost range is answered with the next batch
-    there is, not as out of range. `bytes_max` bounds an answer, but for a first batch, and `room`
-    all of them.
+    """`lost_ranges_are_gaps`: an offset in a recorded lost range is answered with the next existing
+    batch, not with OFFSET_OUT_OF_RANGE. `bytes_max` bounds one answer, except for its first batch,
+    and `room` all answers together.
     """
 
     tier: TierReads
@@ -129,7 +132,7 @@ class Fetching:
         return NearerReplica(self.tier, self.ends, self.rights, self.replicas, self.turns)
 
     async def answer(self, client: Client, request: ClientRequest, send: Send) -> bytes:
-        """The answer, or b"" once it was sent, which is how bytes of the tier go."""
+        """The answer; b"" if it was sent already, as answers with the tier's bytes are."""
         if fetch.names_a_session(request.body):
             refused = fetch.refusal(ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             return encode_response(request.head, refused)
@@ -142,7 +145,7 @@ class Fetching:
                 return _whole(await self.turns.apart(count, partial(_pieces, run)))
             await self._from_tier(run, wanted, reading)
             await self._from_broker(run)
-            # A broker that was asked has waited as long as the client says.
+            # If the broker was asked, it has waited for `max_wait` already.
             if run.is_idle and run.answers and not run.to_broker:
                 await self.sleep(min(run.wait_s, PAUSE_S_MAX))
             self._charge(run)
@@ -150,7 +153,7 @@ class Fetching:
             if not run.records and not run.broker_bytes:
                 return _whole(pieces)
             run.answers.clear()  # the records are in the pieces now
-            # ... and have it taken, before its room is another one's
+            # Send the answer before its room is given to a different one.
             sent = await send(pieces, self._further(run, wanted, pieces))
             if sent is not None:
                 self.counts.requests[Api.FETCH.name] += sent.further_answers
@@ -165,7 +168,7 @@ class Fetching:
         if (
             run.goes_on_until_s <= self.ends.monotonic()
             or len(wanted) > 1
-            or not self.rates.are_none
+            or not self.rates.are_unlimited
             or connection.is_encrypted
             or not connection.leave_requests()
         ):
@@ -177,7 +180,9 @@ class Fetching:
         return further_requests(run.request, pieces, bytes_max=bytes_max, until_s=until_s)
 
     async def _has_its_turn(self, run: FetchRun) -> bool:
-        """Hold a client back that does not wait as it was told. False: it has to wait on."""
+        """Delay a client that did not wait for its throttle time. False: it has to wait longer
+        still.
+        """
         who = run.client.user, run.request.client_id or ""
         until = self.ends.monotonic() + WAIT_S_MAX
         while (wait_s := self.rates.wait_s(*who, now := self.ends.monotonic())) > 0:
@@ -187,7 +192,7 @@ class Fetching:
         return True
 
     def _charge(self, run: FetchRun) -> None:
-        """Count the bytes of the tier, and tell the client to wait for them."""
+        """Charge the bytes of the tier to the client, and set the answer's throttle time."""
         size = sum(len(records) for records in run.records.values())
         who = run.client.user, run.request.client_id or ""
         wait_s = self.rates.sent(*who, size, self.ends.monotonic()) if size else 0.0
@@ -196,7 +201,7 @@ class Fetching:
     async def _from_tier(
         self, run: FetchRun, wanted: Sequence[Wanted], reading: AsyncExitStack
     ) -> None:
-        """Answer what the tier has; the rest is left `to_broker`."""
+        """Answer the partitions that the tier serves; the rest goes to `to_broker`."""
         bytes_max = self.rates.bytes_max(self.bytes_max) if await self._has_its_turn(run) else 0
         granted = run.share.more(min(run.request.body["max_bytes"], bytes_max))
         run.bytes_left = granted
@@ -210,7 +215,7 @@ class Fetching:
         ids = await self.ends.resolve(run.client, some)
         for wanted in some:
             tip = ids.get((wanted.topic, wanted.partition))
-            if not self._gives(run, wanted, tip):
+            if not self._allows(run, wanted, tip):
                 continue
             ends = None if tip is None else self.tier.ends(tip)
             if tip is None or ends is None or self._is_behind(run, wanted, tip, ends):
@@ -239,25 +244,27 @@ class Fetching:
     def _is_behind(
         self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition, ends: TierEnds
     ) -> bool:
-        """True behind the tier's end, unless the leader's log is known to begin higher still."""
+        """True if the offset is at or above the tier's end, unless the leader's log is known to
+        begin higher still.
+        """
         is_behind = wanted.offset >= ends.end_offset
         return is_behind and not self.ends.begins_above(run.client, tip, wanted.offset)
 
-    def _gives(self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition | None) -> bool:
-        """True if the settings give the topic to the client; else the partition's answer is an
-        error.
+    def _allows(self, run: FetchRun, wanted: Wanted, tip: TopicIdPartition | None) -> bool:
+        """True if the settings allow the client to read the topic; else the partition is answered
+        with an error.
         """
         told = wanted.topic if isinstance(wanted.topic, str) else None
         name = tip.topic if tip is not None else told
-        if self.rights.gives(run.client, name):
+        if self.rights.allows(run.client, name):
             return True
         error = ErrorCode.TOPIC_AUTHORIZATION_FAILED if name else ErrorCode.UNKNOWN_TOPIC_ID
         run.answers[wanted.where] = fetch.error_answer(wanted, error)
         return False
 
     async def _readable(self, run: FetchRun, below: list[InTier]) -> list[InTier]:
-        """The partitions that the client may read; the others are answered. The broker itself
-        refuses what is left to it.
+        """The partitions that the client may read; the rest is answered with errors. Partitions in
+        `to_broker` are not checked here: the broker does that.
         """
         rights = await self.rights.of(run.client, {tip.topic for _, tip, _ in below})
         kept = []
@@ -302,8 +309,8 @@ class Fetching:
     async def _found(
         self, run: FetchRun, query: FetchQuery, reading: AsyncExitStack
     ) -> FetchAnswer:
-        """The tier's answer; behind lost ranges, if they are to look like gaps. A leader may have
-        the end of one on its disk.
+        """The tier's answer; after skipping lost ranges, if these are to look like gaps. A leader
+        may have the end of a lost range on its disk.
         """
         for _ in range(GAPS_MAX):
             found = await reading.enter_async_context(self.tier.fetch(query))
@@ -313,17 +320,22 @@ class Fetching:
             if not self.lost_ranges_are_gaps:
                 return found
             if query.broker is None:
-                why = "the leader has not said where its log begins, in a lost range or behind it"
+                why = (
+                    "the partition's leader has not reported where its log begins, which may be "
+                    "inside this lost range; clients try again"
+                )
                 return NotAvailable(why)
             on_leader = max(query.broker.local_log_start_offset, query.offset + 1)
             query = replace(query, offset=min(found.next_offset, on_leader))
-        return NotAvailable(f"more than {GAPS_MAX} lost ranges in a row")
+        return NotAvailable(f"more than {GAPS_MAX} lost ranges in a row; clients try again")
 
     async def _from_broker(self, run: FetchRun) -> None:
-        """Ask the twin for the rest; at once, if there is something to answer without it."""
+        """Request the rest from the broker; without waiting for records if there is something else
+        to answer.
+        """
         if not run.to_broker:
             return
-        # A connection that waits for records holds little room, and more with each full answer.
+        # A connection that waits for records reserves little room, and more after each full answer.
         window = run.client.window_bytes
         left = min(run.request.body["max_bytes"], self.bytes_max) - run.share.held_bytes
         granted = run.share.more(max(min(left, window), 1))
@@ -356,14 +368,15 @@ class Fetching:
     async def _answer_left_out(
         self, run: FetchRun, found: Mapping[Where, Values], error: int
     ) -> None:
-        """Answer the partitions that the broker left out: all of a client that is to wait for its
-        quota (KIP-219), or behind an error. Java's consumer drops an answer that lacks one.
+        """Answer the partitions that the broker's answer lacks: all of them for a client that is
+        throttled (KIP-219), or after an error. Java's consumer drops an answer that lacks a
+        partition.
         """
         left = [each for each in run.to_broker if each.where not in found]
         if error:
             self.counts.not_available(f"a broker answered a Fetch with error {error}")
             if not found:
-                run.to_broker.clear()  # and it has not waited
+                run.to_broker.clear()  # the broker has not waited for records then
         code = ErrorCode.OFFSET_NOT_AVAILABLE if error else ErrorCode.NONE
 
         async def answer(some: Sequence[Wanted]) -> None:
@@ -376,8 +389,8 @@ class Fetching:
         await self.turns.in_slices(left, answer)
 
     async def _correct(self, run: FetchRun, found: dict[Where, Values]) -> None:
-        """Put the whole log's start in the place of the broker's. An offset that the broker dropped
-        between two questions is not out of range.
+        """Replace the broker's log start by the whole log's. An offset that the broker deleted
+        between two requests is not out of range.
         """
         await self.turns.in_slices(run.to_broker, partial(self._correct_some, run, found))
 
@@ -405,7 +418,9 @@ class Fetching:
     async def _is_not_tiered(
         self, client: Client, tip: TopicIdPartition | None, wanted: Wanted
     ) -> bool:
-        """True if it is certain: not while the topic's id is unknown, or this node's view lags."""
+        """True if it is certain that the partition is not tiered: False while the topic's id is
+        unknown, or while this node's view lags.
+        """
         broker = None if tip is None else (await self.ends.of(client, [tip]))[tip]
         if tip is None or not isinstance(broker, BrokerLogEnds):
             return False
@@ -433,12 +448,12 @@ def _is_idle(answer: Values) -> bool:
 
 
 def _whole(pieces: Pieces) -> bytes:
-    """An answer of which nothing is elsewhere."""
+    """An answer of which no worker holds a part."""
     return b"".join(piece for piece in pieces if isinstance(piece, bytes))
 
 
 def _pieces(run: FetchRun) -> Pieces:
-    """The answer, cut where records come from the tier."""
+    """The answer, split where records come from the tier."""
     body = fetch.answer_of(run.request.body, run.answers, throttle_ms=run.throttle_ms)
     return encode_around(
         run.request.head, body, tuple(run.records[where] for where in sorted(run.records))

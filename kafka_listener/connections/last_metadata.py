@@ -1,4 +1,4 @@
-"""Topics as the brokers told them last, for while none of them can be asked."""
+"""Remembers the last Metadata of each topic, for times when no broker can be reached."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from kafka_listener.protocol.refusals import NO_ID
 from rlmm.wire.schema import Values
 
 PARTITIONS_MAX = 20_000
-"""The most partitions that are remembered, of all topics together; the topics that were told
-longest ago go first.
+"""The most partitions that are remembered, of all topics together; the topics reported longest ago
+are dropped first.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _Topic:
-    """A topic as it was told last; `partitions` are (index, leader, leader epoch)."""
+    """A topic as it was last reported; `partitions` are (index, leader, leader epoch)."""
 
     topic_id: bytes
     is_internal: bool
@@ -26,7 +26,7 @@ class _Topic:
 
 
 class LastMetadata:
-    """The topics of a node's brokers; every answer to Metadata that passes fills it."""
+    """The topics of a node's brokers, learnt from every relayed answer to Metadata."""
 
     def __init__(self) -> None:
         self._topics: dict[str, _Topic] = {}
@@ -34,8 +34,8 @@ class LastMetadata:
         self._about: Values = {"cluster_id": None, "controller_id": -1}
 
     def take(self, body: Values) -> None:
-        """Remember a broker's answer, as it came. One that refuses the whole request names no
-        brokers and no cluster.
+        """Remember a broker's unchanged answer. One that refuses the whole request has no brokers
+        and no cluster id; it is skipped.
         """
         if not body["brokers"]:
             return
@@ -62,7 +62,7 @@ class LastMetadata:
         self._partitions -= 0 if topic is None else len(topic.partitions)
 
     def known(self, asked: Values) -> tuple[str, ...]:
-        """The names of those that a request means."""
+        """The names of the remembered topics that a request asks for."""
         if asked["topics"] is None:
             return tuple(self._topics)
         names = {topic["name"] for topic in asked["topics"]} - {None}
@@ -76,8 +76,8 @@ class LastMetadata:
     def answer(
         self, asked: Values, brokers: Iterable[int], may_hear: Callable[[str], bool]
     ) -> Values:
-        """An answer as a broker gives it. What is not known, or not for this client, is to be asked
-        again.
+        """An answer as a broker gives it. Topics that are not remembered, or that this client may
+        not see, get LEADER_NOT_AVAILABLE, so the client asks again.
         """
         told = {name: True for name in self.known(asked) if may_hear(name)}
         topics = [self._told(name) for name in told]

@@ -17,7 +17,7 @@ LIST_VERSION = 8
 
 @dataclass(frozen=True, slots=True)
 class LeaderEpochs:
-    """Implements the port of this name, over connections of the node's own."""
+    """Implements the port `LeaderEpochs`, over connections of the node's own."""
 
     brokers: Brokers
 
@@ -29,7 +29,8 @@ class LeaderEpochs:
             return None
         name = partition.topic, partition.partition
         asked = offsets.epoch_request(name, epoch, leader_epoch)
-        # The log start last: where it has not reached that end, the leader had both epochs in full.
+        # Ask for the log start last: if it is still below that end, the leader had both epochs in
+        # full.
         start = offsets.list_request([name], offsets.EARLIEST)
         try:
             version = SERVED[Api.OFFSET_FOR_LEADER_EPOCH].high

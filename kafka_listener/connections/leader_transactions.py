@@ -22,8 +22,8 @@ class LeaderTransactions:
     async def aborted_at(
         self, partition: TopicIdPartition, offset: int, leader_epoch: int
     ) -> tuple[AbortedFrom, ...] | None:
-        """The transactions that the leader of that epoch knows to be aborted at `offset`. None if
-        it is unreachable, leads no more, or brings no batch from there.
+        """The aborted transactions that the leader of that epoch reports for `offset`. None: the
+        leader is unreachable, is not the leader any more, or answers without a batch.
         """
         leader = await self.brokers.leader(bytes(partition.topic_id), partition.partition)
         if leader is None:
@@ -34,13 +34,14 @@ class LeaderTransactions:
             "fetch_offset": offset,
             "partition_max_bytes": 1,
         }
-        # A broker takes the name or, from version 13 on, the id, which a topic made anew has not.
+        # A broker takes the name or, from version 13 on, the id, which differs if the topic was
+        # recreated.
         named = {"topic": partition.topic, "topic_id": bytes(partition.topic_id)}
         body: dict[str, Any] = {
             "replica_id": CONSUMER,
             "max_wait": 0,
             "min_bytes": 0,
-            "max_bytes": 1,  # at least one batch comes all the same
+            "max_bytes": 1,  # at least one batch is sent all the same
             "isolation_level": READ_COMMITTED,
             "session_id": NO_SESSION,
             "session_epoch": SESSION_NEVER,

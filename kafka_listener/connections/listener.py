@@ -1,5 +1,5 @@
-"""The listener of a read replica: a first port for clients that know no broker, and one for each
-broker.
+"""The listener of a read replica: a bootstrap port for clients that know no broker, and one port
+for each broker.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from kafka_formats.errors import InvalidRequest, RetryLater, StrandlineError
 from kafka_listener.access.rates import TierRates
-from kafka_listener.access.rights import EVERYTHING, GivenTopics
+from kafka_listener.access.rights import EVERYTHING, ReadableTopics
 from kafka_listener.connections.answers import Answers
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
@@ -39,16 +39,19 @@ log = logging.getLogger(__name__)
 BACKLOG = 1024
 TICK_S = 1.0
 REFRESH_S = 30.0
-"""Pause between two questions for all brokers; answers to clients tell of new ones meanwhile."""
+"""Pause between two requests for all brokers; new ones are also learnt from the answers to clients.
+"""
 LOGIN_BYTES_MAX = 64 << 10
-"""The largest request before the login is done: the token of OAUTHBEARER is its largest part."""
+"""The largest request before the login is complete: the token of OAUTHBEARER is its largest part.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadLimits:
-    """Bounds of a read listener. A connection has one request under way, as at a broker; a further
-    one waits in the socket. Of an answer, `fetch_bytes_max` come from the tier and, in memory, from
-    a broker, but for a first batch; `answers_bytes_max` of all answers together.
+    """Bounds of a read listener. A connection has one request under way, as at a broker; the next
+    one waits in the socket. `fetch_bytes_max` bounds one answer's bytes from the tier and, in
+    memory, from a broker, except for a first batch; `answers_bytes_max` bounds all answers
+    together.
     """
 
     connections_max: int = 1_000
@@ -65,7 +68,7 @@ class ReadLimits:
             request_bytes_setting="read.request_bytes_max",
             requests_in_flight_max=1,
             idle_deadline_s=self.idle_deadline_s,
-            # Above the longest a broker lets a member of a group wait.
+            # Longer than a broker may let a group's member wait.
             answer_deadline_s=700,
             anonymous_request_bytes_max=LOGIN_BYTES_MAX,
             anonymous_requests_in_flight_max=1,
@@ -74,15 +77,14 @@ class ReadLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReadAccess:
-    """The rules of who may read. `mechanisms` None: clients do not log in, for the reason
-    `why_not`, and have the node's own rights in the topics that are `given`. `tls` None: plain
-    text.
+    """The rules of access. `mechanisms` None: clients do not log in, for the reason `why_not`, and
+    read the `readable` topics with the node's own rights. `tls` None: plain text.
     """
 
     mechanisms: tuple[str, ...] | None = None
     why_not: str = NOBODY_LOGS_IN
     authorisation_s: float = 30.0
-    given: GivenTopics = EVERYTHING
+    readable: ReadableTopics = EVERYTHING
     user_bytes_per_s: int = 0
     client_id_bytes_per_s: int = 0
     tls: ssl.SSLContext | None = None
@@ -90,7 +92,7 @@ class ReadAccess:
 
 @dataclass(eq=False)
 class _Port:
-    """One listening port: `Requests` of its connections."""
+    """One listening port; implements `Requests` for its connections."""
 
     listener: ReadListener
     broker_id: int | None
@@ -118,8 +120,8 @@ class _Port:
 
 @dataclass(eq=False)
 class ReadListener:
-    """The listener of a node. `start` it, `close` it. `bind_host` and the own replica's port are
-    listened at, the replica's host is what clients are told.
+    """The listener of a node. `start` it, `close` it. It listens on `bind_host` and the own
+    replica's port; clients are given the replica's host.
     """
 
     replicas: LiveReplicas
@@ -151,7 +153,7 @@ class ReadListener:
         )
         access = self.access
         self.logins = Logins(self.brokers, self.counts, access.mechanisms, access.why_not)
-        rights = TopicRights(monotonic, access.authorisation_s, access.given)
+        rights = TopicRights(monotonic, access.authorisation_s, access.readable)
         ends = LogEnds(self.brokers, monotonic)
         fetching = Fetching(
             self.tier,
@@ -187,8 +189,9 @@ class ReadListener:
         return len(self._connections)
 
     async def start(self) -> None:
-        """Listen at the first port, and at a broker's once it is known. InvalidRequest: the address
-        can't be used. Refused: the brokers are another cluster's.
+        """Listen on the bootstrap port, and on a broker's port once the broker is known.
+        InvalidRequest: the address can't be used. Refused: the brokers belong to a different Kafka
+        cluster.
         """
         await asyncio.to_thread(load_schemas)
         try:
@@ -200,7 +203,7 @@ class ReadListener:
         loop = asyncio.get_running_loop()
         self._tasks = tuple(map(loop.create_task, self._tasks_of()))
         log.info(
-            "node %d serves Kafka consumers on %s:%d and, for %d brokers, on the ports behind it",
+            "node %d serves Kafka consumers on %s:%d and, for %d brokers, on the ports after it",
             self.own.node_id,
             self.bind_host,
             self.own.port,
@@ -225,8 +228,8 @@ class ReadListener:
         await self.brokers.close()
 
     def use_tls(self, tls: ssl.SSLContext) -> None:
-        """Have new connections use it, where TLS is used: the one before trusted authorities that
-        may be trusted no more.
+        """Use these certificates for new connections, if this listener uses TLS. The earlier
+        context trusted authorities that may no longer be trusted.
         """
         self.access = replace(self.access, tls=tls)
         for port in self._ports.values():
@@ -234,13 +237,14 @@ class ReadListener:
                 port.handshakes.tls = tls
 
     def problems(self) -> Iterable[NodeProblem]:
-        """Trouble that keeps clients from reading."""
+        """The problems that keep clients from reading."""
         return [NodeProblem(ProblemArea.READ, name, text) for name, text in self._trouble.items()]
 
     def accepted(self, connection: ServerConnection, broker_id: int | None) -> Client | None:
-        """A client; None: there is no room."""
+        """The client of a new connection; None: there is no room."""
         if len(self._connections) >= self.limits.connections_max and not self._made_room():
-            self.counts.refused(connection.name, "found no room: read.connections_max are open")
+            why = f"was refused: {self.limits.connections_max} connections are open"
+            self.counts.refused(connection.name, f"{why} (read.connections_max)")
             return None
         client = Client(
             connection.name,
@@ -256,29 +260,36 @@ class ReadListener:
         return client
 
     def ended(self, connection: ServerConnection) -> None:
-        """The connection has gone, and its twin goes with it."""
+        """Forget a connection that has ended, and close its twin."""
         client = self._connections.pop(connection, None)
         if client is not None:
             client.leave()
 
     def _made_room(self) -> bool:
-        """End the oldest connection that has not logged in, so that others get in."""
+        """Close the oldest connection that has not logged in, to make room; False if there
+        is none.
+        """
         for connection, client in self._connections.items():
             if not client.is_peer:
-                connection.end("was ended to make room before it had logged in")
+                connection.end(
+                    "was closed before it had logged in, to make room for a new connection "
+                    "(read.connections_max)"
+                )
                 self.ended(connection)
                 return True
         return False
 
     async def _open_new_ports(self) -> None:
-        """Listen for every broker that has become known since the last try; `_refresh` tries the
-        others again.
+        """Open the ports of brokers that have become known since the last try; `_refresh` tries the
+        failed ones again.
         """
         if not self.brokers.known.keys() <= self._tried:
             await self._open_ports(of_new=True)
 
     async def _open_ports(self, *, of_new: bool = False) -> None:
-        """Listen for every known broker; `of_new`: unless each was tried meanwhile."""
+        """Open the port of every known broker. `of_new`: return at once if each was tried
+        meanwhile.
+        """
         async with self._opening:
             known = frozenset(self.brokers.known)
             if of_new and known <= self._tried:
@@ -289,9 +300,9 @@ class ReadListener:
             else:
                 self._note(
                     "broker_ids",
-                    f"brokers {left_out} have no port or id here, and clients do not see them: "
-                    "the port of read.listen counted up to their id is above 65535, or the id is "
-                    "not below 32768",
+                    f"clients do not see brokers {left_out}, which have no port or id here: the "
+                    "port of read.listen plus the broker id plus 1 is above 65535 (choose a "
+                    "lower port), or the broker id is not below 32768",
                 )
             for broker_id in sorted(known):
                 if self.replicas.nodes.shown(broker_id) and broker_id not in self._ports:
@@ -319,8 +330,9 @@ class ReadListener:
             )
         except OSError as error:
             raise InvalidRequest(
-                f"cannot listen on {self.bind_host}:{number} for clients ({error}); every broker "
-                "needs the port of its id, counted up from read.listen",
+                f"cannot listen on {self.bind_host}:{number} for clients ({error}): free this "
+                "port, or change read.listen; every broker needs the port number of read.listen "
+                "plus its id plus 1",
                 field="read.listen",
             ) from error
         self._ports[broker_id] = port
@@ -329,14 +341,14 @@ class ReadListener:
     async def _again(
         self, name: str, pause_s: Callable[[], float], work: Callable[[], Awaitable[None]]
     ) -> None:
-        """Do the work again and again. What it raises is a bug, and ends no listener: it is told
-        until the work succeeds.
+        """Repeat the work for ever. An exception in it is a bug, and does not stop the listener: it
+        is listed as a problem until the work succeeds.
         """
         while True:
             await self.sleep(pause_s())
             try:
                 await work()
-            except Exception as error:  # noqa: BLE001 - the task's top: told, and tried again
+            except Exception as error:  # noqa: BLE001 - the task's top: reported, and tried again
                 self._failed(name, error)
             else:
                 self._trouble.pop(name, None)
@@ -365,7 +377,7 @@ class ReadListener:
         for connection in tuple(self._connections):
             try:
                 connection.tick()
-            except Exception as error:  # noqa: BLE001 - raised below: the others have their turn
+            except Exception as error:  # noqa: BLE001 - raised below, after the other connections' turn
                 failure = error
                 connection.end(None)
         if failure is not None:

@@ -1,4 +1,6 @@
-"""The partitions that a client means, and where their logs end by their leader's word."""
+"""Resolves the partitions of a request, and finds where their logs end by their leaders'
+reports.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.brokers import Brokers
-from kafka_listener.connections.client import Client, Told
+from kafka_listener.connections.client import Client, ReportedEnds
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.error_codes import ErrorCode
@@ -19,12 +21,12 @@ from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 from rlmm.wire.schema import Values
 
 ENDS_S = 1.0
-"""The greatest age of a leader's word that a read of the tier is answered by."""
+"""The greatest age of a leader's report by which a read of the tier is answered."""
 PARTITIONS_MAX = 10_000
-"""The most partitions whose leader's word is kept for one connection."""
+"""The most partitions whose leader's report is kept for one connection."""
 NEVER = float("-inf")
 LOCAL_VERSION = 8
-"""The first version of ListOffsets that knows EARLIEST_LOCAL."""
+"""The first version of ListOffsets that supports EARLIEST_LOCAL."""
 
 Named = tuple[str | bytes, int]
 """A partition by its topic's name or id."""
@@ -32,7 +34,7 @@ Named = tuple[str | bytes, int]
 
 @dataclass(frozen=True, slots=True)
 class LogEnds:
-    """The ends of partitions' logs, one per node; what it learns is kept with the client."""
+    """The ends of partitions' logs; one object per node. Reports are kept with the client."""
 
     brokers: Brokers
     monotonic: Callable[[], float]
@@ -40,8 +42,8 @@ class LogEnds:
     async def resolve(
         self, client: Client, wanted: Sequence[Wanted]
     ) -> dict[Named, TopicIdPartition]:
-        """The partitions that have a name and an id; while no broker answers, as they were told
-        last. The others are left to the broker, which knows what is wrong with them.
+        """The partitions whose topic's name and id are known; while no broker answers, as last
+        reported. The rest is left to the broker, which knows what is wrong with it.
         """
         found = self.resolved(wanted)
         unknown = {each.topic for each in wanted if (each.topic, each.partition) not in found}
@@ -56,7 +58,9 @@ class LogEnds:
         return found
 
     def resolved(self, wanted: Iterable[Wanted]) -> dict[Named, TopicIdPartition]:
-        """The partitions with a name and an id, as brokers told them lately; nobody is asked."""
+        """The partitions whose topic's name and id brokers reported recently; no broker is
+        asked.
+        """
         return self._resolved(wanted, self.brokers.topics.id_of)
 
     def _resolved(
@@ -76,8 +80,9 @@ class LogEnds:
     async def of(
         self, client: Client, partitions: Sequence[TopicIdPartition]
     ) -> dict[TopicIdPartition, BrokerLogEnds | int | None]:
-        """The leader's word, at most `ENDS_S` old; while it is unreachable its last one, or None.
-        An error of the leader is the client's: it asks at the wrong node, or may not.
+        """The leader's report, at most `ENDS_S` old; while the leader is unreachable, its last one
+        or None. An error of the leader is passed to the client: it asked the wrong node, or lacks
+        the right.
         """
         now = self.monotonic()
         old = [
@@ -90,10 +95,10 @@ class LogEnds:
             try:
                 asked = await self._ask(client, old)
             except (RetryLater, CorruptData):
-                asked = {tip: _last_told(client.ends.get(tip)) for tip in old}
+                asked = {tip: _last_report(client.ends.get(tip)) for tip in old}
             for tip, ends in asked.items():
                 if isinstance(ends, BrokerLogEnds) and ends.is_reachable:
-                    client.ends[tip] = Told(ends, now)
+                    client.ends[tip] = ReportedEnds(ends, now)
         found = {tip: asked[tip] if tip in asked else client.ends[tip].ends for tip in partitions}
         while len(client.ends) > PARTITIONS_MAX:
             client.ends.pop(next(iter(client.ends)))
@@ -110,11 +115,11 @@ class LogEnds:
             answer = await client.ask(Api.LIST_OFFSETS, body, version_max=LOCAL_VERSION)
             return offsets.offsets_in(answer)
 
-        # A topic may be made anew under its name, and only the names are asked for here.
+        # A topic may be recreated under its name, and the requests below have only the names.
         await self.brokers.check_ids(await client.twin(), sorted({name for name, _ in names}))
         local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else None
         start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)
-        # The stable offset first: it is never above the high watermark that is asked after it.
+        # Ask for the last stable offset first, so that it is never above the high watermark.
         stable = await ask(offsets.LATEST, offsets.READ_COMMITTED)
         latest = await ask(offsets.LATEST, offsets.READ_UNCOMMITTED)
         answers = start, start if local is None else local, stable, latest
@@ -126,14 +131,14 @@ class LogEnds:
         return found
 
     def hold_until_s(self, client: Client, tip: TopicIdPartition) -> float:
-        """The time from which on the leader has to be asked again."""
+        """The time at which the leader has to be asked again."""
         told = client.ends.get(tip)
         return NEVER if told is None else told.at + ENDS_S
 
     def shown(self, client: Client, tip: TopicIdPartition, tier: TierEnds | None) -> Ends:
-        """The ends for an answer from the tier, or from nobody (`tier` None). While the leader is
-        unreachable they stay where they were told last: an end that falls makes consumers start
-        anew.
+        """The ends for an answer from the tier, or for an error answer (`tier` None). While the
+        leader is unreachable they stay as last reported: consumers start over at an end that goes
+        down.
         """
         told = client.ends.get(tip)
         start = UNKNOWN if tier is None else tier.log_start_offset
@@ -143,9 +148,9 @@ class LogEnds:
         return Ends(told.ends.high_watermark, told.ends.last_stable_offset, start)
 
     def begins_above(self, client: Client, tip: TopicIdPartition, offset: int) -> bool:
-        """True if the leader's log began above the offset when it was last asked; nobody is asked
-        here. False of one that was never asked, or whose word is in doubt. What is below a broker's
-        disk alone it may have in its own tier, of which this node need not know.
+        """True if the leader's log began above the offset when it was last asked; no request is
+        sent here. False if it was never asked, or its report is in doubt. Offsets below the
+        leader's disk alone may be in the broker's own tier, which this node need not know.
         """
         told = client.ends.get(tip)
         if told is None or told.at == NEVER or told.ends.log_start_offset is None:
@@ -153,39 +158,43 @@ class LogEnds:
         return offset < told.ends.log_start_offset
 
     def doubt(self, client: Client, tip: TopicIdPartition) -> None:
-        """Have the leader asked anew. The end that it told is shown until it answers."""
+        """Have the leader asked again. The end that it reported is shown until it answers."""
         told = client.ends.get(tip)
         if told is not None:
             client.ends[tip] = replace(told, at=NEVER)
 
     def saw(self, client: Client, tip: TopicIdPartition, answer: Values) -> None:
-        """Take note of the end in a leader's Fetch answer, for which it was asked otherwise."""
+        """Record the ends in a leader's Fetch answer."""
         end, stable = answer["high_watermark"], answer["last_stable_offset"]
         if answer["error_code"]:
             return
-        # One that was never asked for is known as an end to show, and asked for where it is needed.
-        told = client.ends.get(tip) or Told(BrokerLogEnds(UNKNOWN, end, stable, 0), NEVER)
+        # Of a leader that was never asked, these ends are only shown; it is asked where they are
+        # needed.
+        told = client.ends.get(tip) or ReportedEnds(BrokerLogEnds(UNKNOWN, end, stable, 0), NEVER)
         if end > told.ends.high_watermark:
             stable = max(stable, told.ends.last_stable_offset)
             ends = replace(told.ends, high_watermark=end, last_stable_offset=stable)
             client.ends[tip] = replace(told, ends=ends)
 
 
-def _last_told(told: Told | None) -> BrokerLogEnds | None:
+def _last_report(told: ReportedEnds | None) -> BrokerLogEnds | None:
     if told is None or told.at == NEVER:
         return None
     return replace(told.ends, is_reachable=False)
 
 
 def _ends(four: Sequence[Values | None]) -> BrokerLogEnds | int | None:
-    """Start, local start, stable and latest offset."""
+    """The report of a leader from its answers about the start, the local start, the stable and the
+    latest offset.
+    """
     for each in four:
         if each is None:
             return None
         if each["error_code"]:
             return int(each["error_code"])
     start, local, stable, latest = (each or {} for each in four)
-    # Behind retention before it tiered, a broker that tiers says that its disk begins lower still.
+    # After retention from before it tiered, a broker that tiers reports a local start that is too
+    # low.
     on_disk = max(start["offset"], local["offset"])
     return BrokerLogEnds(
         leader_epoch=latest.get("leader_epoch", UNKNOWN),

@@ -1,4 +1,4 @@
-"""Logins of clients at their brokers: passed on as they are, within bounds."""
+"""Logins of clients at their brokers: relayed unchanged, within bounds."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ from rlmm.wire.authorisation import is_loopback
 from rlmm.wire.server_connection import DisconnectError
 
 WITH_A_CERTIFICATE = (
-    "wants to log in by SASL, where clients are known by their certificates: two identities would "
-    "be told. Leave SASL out of the client (security.protocol=SSL)"
+    "uses SASL, but this listener identifies clients by certificate: set security.protocol=SSL "
+    "in the client"
 )
 NOBODY_LOGS_IN = (
-    "wants to log in, where nobody does: set security.protocol=PLAINTEXT (or SSL) in the client, "
-    'or read.authentication = "sasl" at the node'
+    "uses SASL, but this node takes no logins (read.authentication): set "
+    'security.protocol=PLAINTEXT (or SSL) in the client, or read.authentication = "sasl" in the '
+    "node's settings"
 )
 
 
@@ -56,18 +57,20 @@ class Logins:
         return Login(self.brokers.monotonic()) if self.are_wanted else None
 
     def check(self, client: Client, head: Head) -> None:
-        """Let a request pass that is no part of a login. DisconnectError: it came before one, or
-        behind the end of a session.
+        """Check that a request outside a login may pass. DisconnectError: the client is not logged
+        in, or its session has ended.
         """
         if client.login is not None:
             _, action = self._asked(client, client.login, head)
             if action is not Pass.SERVE:
                 raise DisconnectError(
-                    f"sent an unknown version {head.version} of a login's message"
+                    f"sent a message of a login in version {head.version}, which is not supported"
                 )
 
     async def answer(self, client: Client, head: Head, frame: bytes) -> bytes:
-        """The answer to SaslHandshake and SaslAuthenticate: the broker's. DisconnectError."""
+        """The broker's answer to SaslHandshake and SaslAuthenticate. DisconnectError: none, the
+        connection has to end.
+        """
         try:
             if client.login is None:
                 return self._refused(client, head, RefuseMechanism((), self.why_not))
@@ -76,7 +79,7 @@ class Logins:
                 return await self._authenticate(client, head, frame)
             return await self._handshake(client, client.login, head, frame)
         except FrameError as error:
-            raise DisconnectError(f"has a login that cannot be read: {error}") from error
+            raise DisconnectError(f"sent a malformed message of a login: {error}") from error
 
     async def _handshake(self, client: Client, login: Login, head: Head, frame: bytes) -> bytes:
         mechanism = decode_request(frame).body["mechanism"]
@@ -108,10 +111,10 @@ class Logins:
             body.get("session_lifetime"),
             sent_at,
         )
-        client.is_peer = client.login.is_known
+        client.is_peer = client.login.is_logged_in
         if client.login.phase is logins.Phase.IN:
             client.user = client.claimed_user
-        client.rights.clear()  # a further login may bring others
+        client.rights.clear()  # a further login may bring different rights
         return sized(answer)
 
     def _asked(self, client: Client, login: Login, head: Head) -> tuple[Login, logins.Action]:
@@ -124,7 +127,7 @@ class Logins:
         try:
             twin = await client.twin()
         except RetryLater as error:
-            # An answer with an error would end the client for good.
+            # An error in the answer would be final: the client would not try again.
             raise DisconnectError(f"can't log in just now: {error}") from error
         is_private = twin.is_encrypted or is_loopback(twin.peer_host)
         assert self.mechanisms is not None
@@ -139,16 +142,18 @@ class Logins:
     def _refused(self, client: Client, head: Head, refusal: RefuseMechanism) -> bytes:
         self.counts.refused(client.name, refusal.why)
         if head.api_key != Api.SASL_HANDSHAKE:
-            raise DisconnectError("sent a login message without a mechanism")
+            raise DisconnectError(
+                "sent SaslAuthenticate before SaslHandshake had chosen a mechanism"
+            )
         body = {
             "error_code": ErrorCode.UNSUPPORTED_SASL_MECHANISM,
-            "mechanisms": list(refusal.taken),
+            "mechanisms": list(refusal.accepted),
         }
         return encode_response(head, body)
 
     async def tick(self, clients: Iterable[Client]) -> None:
-        """End connections whose time is over, and those whose broker ended the twin. Once a
-        second.
+        """Close connections whose login took too long, and those whose broker closed the twin.
+        Called once a second.
         """
         waiting = [each for each in clients if each.login is not None]
         lost = {each.broker_id for each in waiting if each.is_peer and each.twin_is_lost}

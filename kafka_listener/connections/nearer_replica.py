@@ -1,8 +1,7 @@
-"""Sends consumers of another zone to the read replica there (KIP-392).
-
-A replica that sends a consumer away does not see how it fares. Where the other one can't be
-reached, or says that the offset is out of range, the consumer comes back and asks for the same
-offset: Java's forgets the other one then, and resets its offset by this one's answer alone.
+"""Sends consumers of a different zone to the read replica there (KIP-392). A replica that sends a
+consumer away does not see how it fares. If the nearer replica can't be reached, or answers
+OFFSET_OUT_OF_RANGE, the consumer comes back and requests the same offset: Java's consumer then
+forgets the nearer replica, and resets its offset by this replica's answer alone.
 """
 
 from __future__ import annotations
@@ -25,18 +24,19 @@ from kafka_listener.virtual_nodes import VirtualNode
 from rlmm.wire.schema import Values
 
 COMES_BACK_S = 60.0
-"""The longest time in which a consumer that asks for the same offset again is one that came back: a
-connection that nobody takes fails after up to 30 s (`socket.connection.setup.timeout.max.ms`).
+"""The time within which a consumer that requests the same offset again counts as one that came
+back: a connection to an unreachable host fails after up to 30 s
+(`socket.connection.setup.timeout.max.ms`).
 """
 STAYS_S = 60.0
-"""The time for which one that came back is answered here."""
+"""The time for which a consumer that came back is answered here."""
 
 Found = dict[TopicIdPartition, tuple[Wanted, VirtualNode]]
 
 
 @dataclass(frozen=True, slots=True)
 class NearerReplica:
-    """The replica of a client's zone, as this one tells it."""
+    """Chooses the replica of a client's zone."""
 
     tier: TierReads
     ends: LogEnds
@@ -47,9 +47,9 @@ class NearerReplica:
     async def answers(
         self, client: Client, request: ClientRequest, wanted: Sequence[Wanted]
     ) -> dict[Where, Values]:
-        """Answers that send the client to a replica in its own zone; none: this one is near enough,
-        or has to answer one of the partitions itself, since it does not know it, it is one that the
-        client may not read or came back from, or the offset is out of range.
+        """Answers that send the client to a replica in its own zone. Empty if this replica is near
+        enough, or has to answer one of the partitions itself: it does not know the partition, the
+        client may not read it or came back from it, or the offset is out of range.
         """
         zone, broker_id = request.body.get("rack_id"), client.broker_id
         if not zone or broker_id is None or not self.replicas.nodes.has_nearer(zone):
@@ -79,7 +79,7 @@ class NearerReplica:
         for each in some:
             tip = ids.get((each.topic, each.partition))
             if tip is None or fetch_error(rights.get(tip.topic)):
-                continue  # nobody else may hear of it
+                continue  # it has to be answered here
             node = self.replicas.nodes.nearer(zone, tip.topic_id, each.partition, broker_id)
             if node is not None and not self._stays(client, tip, each.offset):
                 found[tip] = each, node

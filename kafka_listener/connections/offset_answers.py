@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: asked of the tier and of the leader."""
+"""Answers ListOffsets and OffsetForLeaderEpoch from the tier and the leader."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class OffsetAnswers:
     turns: Turns
 
     async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
-        """The tier first, where it may know better; then the leader, asked once for all others."""
+        """Ask the tier first where it may know better, then the leader once for the rest."""
         all_asked = offsets.asked_in(request.body)
         refused = await self.rights.refused(client, {one.topic for one in all_asked})
         found: dict[Asked, FoundOffset | ErrorCode] = {
@@ -52,12 +52,13 @@ class OffsetAnswers:
         told = await self.ends.of(client, list(known.values()))
         for one in asked:
             tip = known.get((one.topic, one.partition))
-            if tip is None:  # whether it is tiered is not known either
+            if tip is None:  # it may be tiered or not
                 found[one] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue
             broker = told[tip]
             if isinstance(broker, int):
-                # Asked once more, the leader may answer, and knows nothing below its own disk.
+                # If the client asked again, the leader might answer, but it knows nothing below its
+                # own disk.
                 may_not = broker == ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 found[one] = ErrorCode(broker) if may_not else ErrorCode.LEADER_NOT_AVAILABLE
                 continue
@@ -93,7 +94,9 @@ class OffsetAnswers:
         return offsets.merged(request.body, leader, found)
 
     async def epoch_ends(self, client: Client, request: ClientRequest) -> Values:
-        """The leader's answers, and the tier's for epochs that its cache does not cover."""
+        """The leader's answers, and the tier's for epochs that the leader's epoch cache does not
+        cover.
+        """
         refused = await self.rights.refused(
             client, {each["topic"] for each in request.body["topics"]}
         )
@@ -128,8 +131,8 @@ class OffsetAnswers:
     async def _known(
         self, client: Client, names: Sequence[TopicPartition]
     ) -> dict[TopicPartition, TopicIdPartition]:
-        """The partitions whose topic's id is known. The tier itself says what it has, behind a
-        barrier.
+        """The partitions whose topic's id is known. The tier finds out by itself whether it has
+        them, after a barrier.
         """
         wanted = [Wanted((0, 0), topic, partition, 0, 0) for topic, partition in names]
         resolved = await self.ends.resolve(client, wanted)

@@ -1,4 +1,4 @@
-"""Figures of a read replica, for its metrics, and the log lines that clients give cause for."""
+"""Counters of a read replica, for its metrics, and the log lines about its clients."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kafka_listener.reading.read_port import LostOffsets
 log = logging.getLogger(__name__)
 
 LINES_PER_S_MAX = 10
-"""The most warnings in a second; further ones are only counted."""
+"""The most warnings in a second; further ones are counted but not logged."""
 REPEAT_S = 60.0
-"""The pause before a line is written again: a client that waits asks twice a second."""
+"""The pause before a line is logged again: a waiting client asks twice a second."""
 LINES_KEPT_MAX = 1_000
 NEVER = float("-inf")
 SHOWN_CHARACTERS_MAX = 100
@@ -24,19 +24,21 @@ SHOWN_CHARACTERS_MAX = 100
 
 
 class BrokenOff(StrEnum):
-    """The reasons why a connection ends without its answer, or with a part of it."""
+    """The reasons for which a connection ends without its answer, or after a part of it."""
 
     NOT_TAKEN = "not_taken"
-    """The client took its answer too slowly, or stopped."""
+    """The client read its answer too slowly, or stopped reading."""
     BROKER = "broker"
-    """The client's broker did not answer: the client asks another node, or looks for it anew."""
+    """The client's broker did not answer: the client then asks a different node, or looks the
+    broker up again.
+    """
     TIER = "tier"
-    """Batches of the tier that were found did not come to their end."""
+    """Batches that the tier had found could not be sent completely."""
 
 
 @dataclass(slots=True)
 class ReadCounts:
-    """The figures of a node's read replica. `requests` by the name of the API."""
+    """The counters of a node's read replica. `requests` by the name of the API."""
 
     monotonic: Callable[[], float]
     requests: Counter[str] = field(default_factory=Counter)
@@ -57,28 +59,32 @@ class ReadCounts:
         self.broker_bytes += size_bytes
 
     def not_available(self, why: str) -> None:
-        """A client was told to ask again."""
+        """Count an answer that makes a client ask again."""
         self.not_available_answers += 1
-        self._warn("offsets are not available just now: %s", why)
+        self._warn(
+            "a client was answered OFFSET_NOT_AVAILABLE or LEADER_NOT_AVAILABLE, and asks "
+            "again: %s",
+            why,
+        )
 
     def lost_range(
         self, client: str, client_id: str | None, partition: TopicIdPartition, lost: LostOffsets
     ) -> None:
-        """A client came to offsets that were lost before they were copied."""
+        """Count and log a client's request for offsets that were lost before they were copied."""
         self.lost_range_answers += 1
         self._warn(
-            "client %r at %s came to the lost offsets %d to %d of %s: %s",
+            "client %r at %s requested the lost offsets %d to %d of %s: %s",
             (client_id or "")[:SHOWN_CHARACTERS_MAX], client, lost.start, lost.end, partition,
             lost.why,
         )  # fmt: skip
 
     def broke_off(self, who: str, reason: BrokenOff, why: str) -> None:
-        """A connection ends in place of an answer."""
+        """Count and log a connection that ends without its complete answer."""
         self.broken_off[reason] += 1
-        self._warn("ends the connection of %s: %s", who, why)
+        self._warn("the connection of %s ends: %s", who, why)
 
     def refused(self, who: str, why: str) -> None:
-        """A connection was ended, or a request refused."""
+        """Count and log a connection that was closed, or a request that was refused."""
         self.refusals += 1
         self._warn("%s %s", who, why)
 

@@ -1,4 +1,4 @@
-"""Keeps in mind which read replicas live, by the nodes that the metadata log names."""
+"""Tracks the live read replicas, by the nodes registered in the metadata log."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ INTERVAL_S = 1.0
 
 @dataclass(slots=True)
 class ReplicaWatch:
-    """The task that watches the replicas, one per node. `registered` gives the nodes that the
-    metadata log names, as the same tuple until one of them changes.
+    """The task that watches the replicas; one per node. `registered` returns the nodes in the
+    metadata log, as the same tuple until one of them changes.
     """
 
     replicas: LiveReplicas
@@ -31,7 +31,7 @@ class ReplicaWatch:
         self._told = self.replicas.nodes.replicas
 
     async def run(self) -> None:
-        """Look again and again, until cancelled."""
+        """Look every `INTERVAL_S` until cancelled."""
         while True:
             self.look()
             await self.sleep(INTERVAL_S)
@@ -47,9 +47,11 @@ class ReplicaWatch:
     def _log_changes(self) -> None:
         now = self.replicas.nodes.replicas
         for gone in set(self._told) - set(now):
-            log.warning("%s is told to clients no more: it is silent or gone", _name(gone))
+            log.warning(
+                "clients are no longer sent to %s: it is fenced or unregistered", _name(gone)
+            )
         for new in set(now) - set(self._told):
-            log.info("%s is told to clients", _name(new))
+            log.info("clients are sent to %s", _name(new))
         self._told = now
 
 

@@ -1,7 +1,7 @@
-"""Every connection's share of what all of them have: turns of the event loop, and room for bytes.
+"""Shares the event loop's time and the memory for answers among all connections.
 
-A connection has one request under way. So whoever waits longest for a turn is next, and nobody has
-a second one before the others had theirs.
+A connection has one request under way, and the lock is fair: the request that waits longest gets
+the next turn, and no connection gets a second turn before every waiting one had its first.
 """
 
 from __future__ import annotations
@@ -15,14 +15,17 @@ from typing import TypeVar
 from rlm.data_plane.kept_objects import kept_objects
 
 SLICE = 100
-"""Partitions of a request that are worked on in one turn. A shorter request waits for none."""
+"""Partitions of a request that are processed in one turn. A request with fewer waits for no turn.
+"""
 PARTITION_BYTES = 40
-"""The size of a partition in a message without records, about."""
+"""The approximate size of a partition in a message without records."""
 FIRST_BYTES = 64 << 10
-"""The bytes that every answer may have. Waiting for records, a connection counts with it."""
+"""The bytes that every answer may have, whatever room is left. A connection that waits for records
+counts with so many.
+"""
 FREE_PARTS = 8
-"""The part of the free room, one in so many, that an answer takes at most: somebody who is slow to
-take his answers leaves smaller ones to the others, and never none.
+"""An answer takes at most the free room divided by this: a client that is slow to read its answers
+makes those of other clients smaller, but never empty.
 """
 
 Item = TypeVar("Item")
@@ -41,8 +44,8 @@ class Turns:
         work: Callable[[Sequence[Item]], Awaitable[None]],
         weight: Callable[[Item], float] = lambda _: 1,
     ) -> None:
-        """Have the work done on slices of the items, with a turn for each but the first. `weight`:
-        the partitions whose work an item is as much as.
+        """Do the work on slices of the items, and wait for a turn before each slice but the first.
+        `weight`: the number of partitions whose work one item equals.
         """
         start = 0
         while start < len(items):
@@ -56,8 +59,8 @@ class Turns:
             start = end
 
     async def apart(self, partitions: int, work: Callable[[], Found]) -> Found:
-        """The result of pure work on so many partitions. What would take several turns is done in a
-        thread: the loop goes on beside it.
+        """The result of pure work on so many partitions. Work that would take several turns is done
+        in a thread, so that the loop goes on meanwhile.
         """
         if partitions <= SLICE:
             return work()
@@ -66,17 +69,17 @@ class Turns:
             try:
                 return await asyncio.shield(working)
             except asyncio.CancelledError:
-                # No thread can be stopped. The turn is over once it has ended, or clients that ask
-                # and leave would have many of them under way.
+                # A thread can't be stopped. The turn lasts until it has ended, or clients that ask
+                # and disconnect would keep many of them running.
                 await asyncio.wait({working})
                 if not working.cancelled():
-                    working.exception()  # nobody is left to hear of it
+                    working.exception()  # mark it as retrieved: no caller is left
                 raise
 
 
 def _without_full_collection(work: Callable[[], Found]) -> Found:
-    """A full collection would hold the loop, too, for as long as it takes to look through all of
-    the long message.
+    """Run the work without a full garbage collection, which would block the loop while it scans the
+    long message.
     """
     with kept_objects():
         return work()
@@ -90,8 +93,8 @@ async def _next_turn_of_the_loop() -> None:
 
 @dataclass(slots=True)
 class AnswerRoom:
-    """The room for a node's answers: at most `bytes_max` of records are under way, and
-    `FIRST_BYTES` or one batch for each connection besides.
+    """The memory for a node's answers: at most `bytes_max` of records are under way, plus
+    `FIRST_BYTES` or one batch for each connection.
     """
 
     bytes_max: int
@@ -99,7 +102,7 @@ class AnswerRoom:
 
     @contextmanager
     def share(self) -> Iterator[Share]:
-        """The share of one answer, until it has been taken."""
+        """The share of one answer, released when the block ends."""
         share = Share(self)
         try:
             yield share
@@ -115,8 +118,8 @@ class Share:
     held_bytes: int = 0
 
     def more(self, size_bytes: int) -> int:
-        """Hold up to so much more; return how much it is. A size that a client gives may be
-        negative.
+        """Reserve up to `size_bytes` more; return how many were granted. A size from a client may
+        be negative.
         """
         free = max(self.room.bytes_max - self.room.held_bytes, 0)
         granted = min(max(size_bytes, 0), max(free // FREE_PARTS, FIRST_BYTES))
@@ -124,6 +127,6 @@ class Share:
         return granted
 
     def keep(self, size_bytes: int) -> None:
-        """Hold so much and no more."""
+        """Keep `size_bytes` and release the rest."""
         self.room.held_bytes += size_bytes - self.held_bytes
         self.held_bytes = size_bytes

@@ -1,23 +1,23 @@
-"""The names and ids of topics, as brokers told them not long ago."""
+"""Remembers the names and ids of topics that brokers reported recently."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from kafka_listener.protocol.node_rewriting import ToldTopic
+from kafka_listener.protocol.node_rewriting import TopicNameAndId
 
 TOPICS_MAX = 10_000
-"""The most topics whose name and id are remembered; the ones that were told longest ago go first.
+"""The most topics whose name and id are remembered; those reported longest ago are dropped first.
 """
 KNOWN_S = 30.0
-"""The time after which an id is asked for again: a topic may be made anew under its name."""
+"""The time after which an id is requested again: a topic may be recreated under its name."""
 CHECKED_S = 1.0
-"""The time for which an id that one client's broker told is not checked for the others."""
+"""The time for which an id that one client's broker reported is not checked for other clients."""
 NEVER = float("-inf")
 
 
 class TopicIds:
-    """The names and ids of a node's topics; every answer to Metadata that passes fills it."""
+    """The names and ids of a node's topics, learnt from every relayed answer to Metadata."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -25,8 +25,8 @@ class TopicIds:
         self._names: dict[bytes, str] = {}
         self._asked_at: dict[str, float] = {}
 
-    def learn(self, topics: Iterable[ToldTopic]) -> None:
-        """Remember what a broker just told."""
+    def learn(self, topics: Iterable[TopicNameAndId]) -> None:
+        """Remember topics that a broker has just reported."""
         now = self._monotonic()
         for topic in topics:
             before = self._by_name.pop(topic.name, None)
@@ -39,8 +39,8 @@ class TopicIds:
             self._names.pop(self._by_name.pop(oldest)[0], None)
 
     def claim_checks(self, names: Iterable[str]) -> list[str]:
-        """The names that the caller has to ask for: they were not told within `CHECKED_S`. While
-        somebody asks, the others believe an id of up to twice that.
+        """The names whose ids the caller has to request: they were not reported within `CHECKED_S`.
+        While one caller requests an id, the rest accepts one of up to twice that age.
         """
         now = self._monotonic()
         due = [name for name in names if not self._is_checked(name, now)]
@@ -52,7 +52,7 @@ class TopicIds:
         return due
 
     def give_up_checks(self, names: Iterable[str]) -> None:
-        """Leave names to the next one who asks: no answer came."""
+        """Let the next caller request these names: no answer came."""
         for name in names:
             self._asked_at.pop(name, None)
 
@@ -67,7 +67,9 @@ class TopicIds:
         return self.last_id_of(name) if self._monotonic() - told_at < KNOWN_S else None
 
     def last_id_of(self, name: str) -> bytes | None:
-        """The id that was told last, however long ago: for while nobody can be asked."""
+        """The id that was last reported, however long ago, for times when no broker can be
+        reached.
+        """
         return self._by_name.get(name, (None, 0.0))[0]
 
     def name_of(self, topic_id: bytes) -> str | None:

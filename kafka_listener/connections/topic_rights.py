@@ -1,6 +1,4 @@
-"""The rights of clients in topics. The client's own twin is asked for them; they are kept for a
-while.
-"""
+"""The rights of clients in topics, requested over the client's own twin and kept for a while."""
 
 from __future__ import annotations
 
@@ -11,13 +9,13 @@ from kafka_formats.errors import CorruptData, RetryLater
 from kafka_listener.access.rights import (
     ALL,
     EVERYTHING,
-    NOBODYS,
-    GivenTopics,
+    NO_RIGHTS,
+    ReadableTopics,
     Rights,
-    Told,
+    RightsOrError,
     offset_error,
-    question,
     rights_in,
+    rights_request,
 )
 from kafka_listener.connections.brokers import OWN_METADATA_VERSION
 from kafka_listener.connections.client import Client
@@ -27,38 +25,39 @@ from kafka_listener.protocol.error_codes import ErrorCode
 TOPICS_MAX = 10_000
 """The most topics whose rights are kept for one connection."""
 REFUSAL_KEPT_S = 1.0
-"""The time for which a refusal is kept: no longer than it takes to answer about all of a topic's
-partitions, since the right may be given at any time.
+"""The time for which a refusal is kept: just long enough to answer about all of a topic's
+partitions, since the right may be granted at any time.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRights:
-    """The rights of a node's clients; what brokers say is kept with the client, for `kept_s`.
-
-    Clients that log in have their own rights. The others have those of the node itself, in the
-    topics that are `given`.
+    """The rights of a node's clients. The broker's reports are kept with the client, for `kept_s`.
+    Clients that log in have their own rights. The rest reads the `readable` topics with the rights
+    of the node itself.
     """
 
     monotonic: Callable[[], float]
     kept_s: float = 30.0
-    given: GivenTopics = EVERYTHING
+    readable: ReadableTopics = EVERYTHING
 
-    def gives(self, client: Client, topic: str | None) -> bool:
-        """True if the settings give this topic to the client. `topic` None: an unknown name."""
-        if client.login is not None or self.given == EVERYTHING:
+    def allows(self, client: Client, topic: str | None) -> bool:
+        """True if the settings allow the client to read this topic. `topic` None: its name is
+        unknown.
+        """
+        if client.login is not None or self.readable == EVERYTHING:
             return True
-        return topic is not None and self.given.gives(topic)
+        return topic is not None and self.readable.allows(topic)
 
-    async def of(self, client: Client, topics: Iterable[str]) -> dict[str, Told]:
+    async def of(self, client: Client, topics: Iterable[str]) -> dict[str, RightsOrError]:
         """The client's rights in those topics that are known. While the broker can't be reached
-        they are as it told them last; for a client that reads as the node does, the settings decide
-        alone then.
+        they are as last reported; for a client that reads with the node's rights, the settings
+        alone decide then.
         """
         now = self.monotonic()
         wanted = set(topics)
-        found: dict[str, Told] = {
-            topic: NOBODYS for topic in wanted if not self.gives(client, topic)
+        found: dict[str, RightsOrError] = {
+            topic: NO_RIGHTS for topic in wanted if not self.allows(client, topic)
         }
         old = [topic for topic in wanted - found.keys() if not self._is_kept(client, topic, now)]
         if old:
@@ -73,8 +72,8 @@ class TopicRights:
         return found
 
     async def refused(self, client: Client, topics: Iterable[str]) -> dict[str, ErrorCode]:
-        """The topics whose offsets the client may not ask for, or not yet, with the error of
-        each.
+        """The topics whose offsets the client may not request (or not yet), with the error
+        of each.
         """
         wanted = set(topics)
         told = await self.of(client, wanted)
@@ -87,10 +86,10 @@ class TopicRights:
             return False
         return now - kept[1] < (self.kept_s if kept[0].read else min(REFUSAL_KEPT_S, self.kept_s))
 
-    async def _ask(self, client: Client, topics: list[str], now: float) -> dict[str, Told]:
+    async def _ask(self, client: Client, topics: list[str], now: float) -> dict[str, RightsOrError]:
         try:
             body = await client.ask(
-                Api.METADATA, question(topics), version_max=OWN_METADATA_VERSION
+                Api.METADATA, rights_request(topics), version_max=OWN_METADATA_VERSION
             )
         except (RetryLater, CorruptData):
             return {}

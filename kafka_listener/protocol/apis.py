@@ -1,8 +1,7 @@
-"""The requests that a read replica takes, and what becomes of each. Pure.
-
-A request that is not in this table ends its connection, as with Kafka's brokers; clients see in
-ApiVersions that it is not served, and say so. So do whatever changes topics, records or
-configuration, and transactions.
+"""The requests that a read replica supports, and the treatment of each. Pure. A request that is not
+in this table ends its connection, as with Kafka's brokers; ApiVersions does not list it, so clients
+report it as unsupported. That goes for all requests that change topics, records or configuration,
+and for transactions.
 """
 
 from __future__ import annotations
@@ -42,10 +41,10 @@ class Api(IntEnum):
 
 
 class Treatment(Enum):
-    """The treatment of a request. RELAYED: sent on as it is, and so is the answer. READ: decoded,
-    answered here or with the broker's help. REFUSED: answered with an error that makes a client
-    stop. LOGIN: relayed where clients log in at the brokers; elsewhere refused, and ApiVersions
-    does not name it.
+    """The treatment of a request. RELAYED: request and answer are passed on unchanged. READ:
+    decoded, and answered here or with the broker's help. REFUSED: answered with an error that makes
+    the client stop. LOGIN: relayed where clients log in at the brokers; elsewhere refused, and
+    ApiVersions does not list it.
     """
 
     RELAYED = "relayed"
@@ -56,7 +55,7 @@ class Treatment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The treatment of an API, and the versions that are known here."""
+    """The treatment of an API, and its lowest and highest supported version."""
 
     treatment: Treatment
     low: int
@@ -64,11 +63,11 @@ class Served:
 
 
 SERVED: Mapping[int, Served] = {
-    # A producer that finds no Produce waits for it; one that is told an error stops.
+    # A producer that finds no Produce in ApiVersions waits for it; one that gets an error stops.
     Api.PRODUCE: Served(Treatment.REFUSED, 3, 13),
     Api.FETCH: Served(Treatment.READ, 4, 18),
     Api.LIST_OFFSETS: Served(Treatment.READ, 1, 11),
-    # Below 4 it makes topics that are asked for and do not exist.
+    # Below version 4 it creates topics that are requested and do not exist.
     Api.METADATA: Served(Treatment.READ, 4, 13),
     Api.OFFSET_COMMIT: Served(Treatment.RELAYED, 2, 10),
     Api.OFFSET_FETCH: Served(Treatment.RELAYED, 1, 10),
@@ -92,14 +91,14 @@ SERVED: Mapping[int, Served] = {
 
 
 def served(api_key: int, version: int) -> Served | None:
-    """The treatment of a request, and its versions; None if the request ends the connection."""
+    """The treatment of a request; None if it is not supported and ends the connection."""
     found = SERVED.get(api_key)
     return found if found is not None and found.low <= version <= found.high else None
 
 
 def announced(broker: Mapping[int, Versions], *, logs_in: bool = False) -> dict[int, Versions]:
-    """The versions for ApiVersions: ours that the broker has, too. `logs_in`: the client logs in
-    at its broker.
+    """The versions that ApiVersions lists: those that both this node and the broker support.
+    `logs_in`: the client logs in at its broker.
     """
     common = {}
     for api, ours in SERVED.items():

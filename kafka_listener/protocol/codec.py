@@ -1,4 +1,4 @@
-"""Frames of clients and brokers as plain data, along kio's schemas. Pure."""
+"""Decodes and encodes frames of clients and brokers by kio's schemas. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kafka_listener.protocol.apis import SERVED, Treatment
 from rlmm.wire import frames, schema
 from rlmm.wire.schema import Elsewhere, Values
 
-# kio resolves a module's name anew each time, five times for a Fetch.
+# kio looks up a module's name at each call, five times for a Fetch.
 load_request_schema = cache(index.load_request_schema)
 load_response_schema = cache(index.load_response_schema)
 
@@ -25,7 +25,7 @@ BROKER_ELEMENTS_MAX = 100_000
 """The most elements of one list in a broker's answer."""
 
 Pieces = tuple["bytes | Elsewhere", ...]
-"""A frame with its size in front, cut where bytes come from elsewhere."""
+"""A frame with its size in front, split where bytes come from a worker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class ClientRequest:
-    """A decoded request; `body` as in `rlmm.wire.schema`, `frame` as it came, without its size."""
+    """A decoded request; `body` as in `rlmm.wire.schema`, `frame` unchanged, without its size."""
 
     head: Head
     client_id: str | None
@@ -48,8 +48,8 @@ class ClientRequest:
 
 
 def partitions_in(body: Mapping[str, Any]) -> int:
-    """The number of partitions that a message names. A topic without any, and a group whose
-    coordinator is asked for, are as much work as one.
+    """The number of partitions that a message names. A topic without partitions, and a group whose
+    coordinator is requested, count as one.
     """
     keys = body.get("coordinator_keys") or ()
     return len(keys) + sum(
@@ -58,17 +58,15 @@ def partitions_in(body: Mapping[str, Any]) -> int:
 
 
 def head_of(frame: bytes) -> Head:
-    """The head of a client's request. FrameError if the frame is too short to be one."""
+    """The head of a client's request. FrameError: the frame is too short."""
     if len(frame) < frames.REQUEST_HEAD.size:
-        raise FrameError(f"{len(frame)} bytes are not a request")
+        raise FrameError(f"a frame of {len(frame)} bytes is too short for a request")
     return Head(*frames.REQUEST_HEAD.unpack_from(frame))
 
 
 def decode_request(frame: bytes) -> ClientRequest:
-    """A request of a version that is served. FrameError: malformed.
-
-    Bytes behind its end are let through, as Kafka's brokers do: librdkafka 2.16 sends three of them
-    when it asks for all topics.
+    """Decode a request of a supported version. FrameError: malformed. Bytes after its end are
+    ignored, as in Kafka's brokers: librdkafka 2.16 sends three of them when it asks for all topics.
     """
     head = head_of(frame)
     entity = load_request_schema(head.api_key, head.version)
@@ -83,7 +81,7 @@ def encode_request(head: Head, client_id: str | None, body: Mapping[str, Any]) -
 
 
 def sized(frame: bytes) -> bytes:
-    """A frame that is passed on as it came, with its size in front."""
+    """An unchanged frame, with its size in front."""
     return frames.SIZE.pack(len(frame)) + frame
 
 
@@ -100,7 +98,7 @@ def encode_response(head: Head, body: Mapping[str, Any]) -> bytes:
 
 
 def encode_around(head: Head, body: Mapping[str, Any], elsewhere: tuple[Elsewhere, ...]) -> Pieces:
-    """A response in which those bytes are left out, in their order."""
+    """A response split around those bytes, in their order."""
     entity = load_response_schema(head.api_key, head.version)
     missing = sum(each.size_bytes for each in elsewhere)
     written = frames.write_response(entity, head.correlation_id, body, missing)
@@ -114,7 +112,9 @@ def encode_around(head: Head, body: Mapping[str, Any], elsewhere: tuple[Elsewher
 
 @cache
 def load_schemas() -> None:
-    """Compile every schema, which requests would do while a loop waits; takes a while."""
+    """Compile every schema, which takes a while: otherwise the first requests would do it on the
+    event loop.
+    """
     for api, served in SERVED.items():
         if served.treatment is Treatment.RELAYED:
             continue

@@ -1,4 +1,4 @@
-"""Kafka's error codes that a read replica gives itself. Pure."""
+"""Kafka's error codes that a read replica itself answers with. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,5 @@
-"""Fetch: a client's question taken apart, and the answer put together again. Pure.
-
-Fetch sessions are not kept: an answer's session id of 0 says so, and clients go on without.
+"""Splits a client's Fetch into partitions, and puts its answer together. Pure. Fetch sessions are
+not kept: the session id 0 in an answer says so, and clients then send full requests.
 """
 
 from __future__ import annotations
@@ -15,12 +14,12 @@ from rlmm.wire.schema import Elsewhere, Values
 CONSUMER = -1
 NO_SESSION = 0
 SESSION_NEVER = -1
-"""The epoch of a request that wants no session."""
+"""The session epoch of a request without a session."""
 READ_COMMITTED = 1
 UNKNOWN = -1
 
 Where = tuple[int, int]
-"""The place of a partition in a request: of its topic, and of itself in that."""
+"""The place of a partition in a request: the index of its topic, and its own index in the topic."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +49,14 @@ def wanted_in(body: Values) -> tuple[Wanted, ...]:
 
 
 def names_a_session(body: Values) -> bool:
-    """True for a client that believes in a session that nobody made."""
+    """True if the client continues a session; this node never opens one."""
     return bool(body.get("session_id", NO_SESSION))
 
 
 def for_broker(body: Values, wanted: Iterable[Wanted], *, bytes_max: int, at_once: bool) -> Values:
-    """The request about those partitions only, from their offsets on, to a broker that is to keep
-    no session and to name no replica. `at_once`: answered without waiting for records.
+    """The request for these partitions from their offsets on, to a broker that shall open no
+    session and name no preferred replica. `at_once`: the broker answers without waiting for
+    records.
     """
     offsets = {each.where: each.offset for each in wanted}
     topics = []
@@ -71,7 +71,7 @@ def for_broker(body: Values, wanted: Iterable[Wanted], *, bytes_max: int, at_onc
     asked = {**body, "topics": topics, "max_bytes": min(body["max_bytes"], bytes_max)}
     asked |= {"session_id": NO_SESSION, "session_epoch": SESSION_NEVER, "rack_id": ""}
     asked["forgotten_topics_data"] = []
-    # Only brokers may say that they are followers.
+    # Only brokers may fetch as followers.
     asked.pop("replica_state", None)
     asked["replica_id"] = CONSUMER
     if at_once:
@@ -80,8 +80,8 @@ def for_broker(body: Values, wanted: Iterable[Wanted], *, bytes_max: int, at_onc
 
 
 def answers_in(answer: Values, wanted: Sequence[Wanted]) -> dict[Where, Values]:
-    """A broker's answers by their place in the client's request, without its nodes. Partitions
-    that it left out are left out.
+    """A broker's answers by their place in the client's request, without node ids. Partitions that
+    its answer lacks are missing here, too.
     """
     by_name = {(each.topic, each.partition): each.where for each in wanted}
     found = {}
@@ -110,7 +110,7 @@ def records_answer(
     records: bytes | Elsewhere = b"",
     aborted: Sequence[AbortedFrom] | None = None,
 ) -> Values:
-    """One partition's answer."""
+    """One partition's answer without an error."""
     return {
         "partition_index": wanted.partition,
         "error_code": ErrorCode.NONE,
@@ -127,13 +127,13 @@ def records_answer(
 
 
 def nearer_answer(wanted: Wanted, node_id: int) -> Values:
-    """One partition's answer: no records, and the node where they are to be fetched (KIP-392)."""
+    """One partition's answer: no records, and the node to fetch them from (KIP-392)."""
     return {**records_answer(wanted, Ends()), "preferred_read_replica": node_id}
 
 
 def error_answer(wanted: Wanted, error: int, ends: Ends | None = None) -> Values:
-    """One partition's answer. Of a topic that is gone the client is told by the way it named it, as
-    by Kafka's brokers.
+    """One partition's answer with an error. As in Kafka's brokers, the error for a deleted topic
+    depends on whether the client named it by name or by id.
     """
     if error == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and isinstance(wanted.topic, bytes):
         error = ErrorCode.UNKNOWN_TOPIC_ID
@@ -156,7 +156,7 @@ def answer_of(body: Values, answers: Mapping[Where, Values], *, throttle_ms: int
 
 
 def refusal(error: ErrorCode) -> Values:
-    """An answer to the whole request."""
+    """An error as the answer to the whole request."""
     return {"error_code": error, "session_id": NO_SESSION, "responses": []}
 
 

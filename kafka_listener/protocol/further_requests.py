@@ -1,6 +1,6 @@
-"""The next requests of a client that scans one partition, as a worker can know and answer them.
-
-Pure. kio's schemas find where the offset stands, by writing the request with two offsets.
+"""Builds the template by which a worker recognises and answers the next Fetch of a consumer that
+scans one partition. Pure. The position of the offset in the request is found by encoding the
+request with two different offsets.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _BEHIND_CORRELATION = 8
 def further_requests(
     request: ClientRequest, pieces: Pieces, *, bytes_max: int, until_s: float
 ) -> FurtherRequests | None:
-    """The rules by which a worker answers the client's next requests: those like this one about one
-    partition, whose answer is `pieces`. None if the request is not written as kio writes it.
+    """The template for requests that differ from this one in the offset only; `pieces` is the
+    answer to this one. None if the request is not encoded as kio encodes it.
     """
     head, records, after = pieces
-    assert isinstance(head, bytes), "it begins with the size"
-    assert isinstance(records, Elsewhere), "of one partition"
-    assert isinstance(after, bytes), "pieces end so"
+    assert isinstance(head, bytes), "the first piece is the beginning of the answer, with its size"
+    assert isinstance(records, Elsewhere), "the second piece is the records of the one partition"
+    assert isinstance(after, bytes), "the last piece is the end of the answer"
     low, high = (_with_offset(request, offset) for offset in (NO_BITS, ALL_BITS))
     at = next(at for at in count() if low[at] != high[at])
     whole = sized(request.frame)

@@ -1,7 +1,6 @@
-"""Leader epochs in answers to Metadata never go back, whichever broker was asked. Pure.
-
-A broker that lags tells of the leader before. A client that believes both would fetch with an epoch
-that the leader has fenced (KIP-320), or leave the leader that it has just found.
+"""Keeps leader epochs in answers to Metadata from going back, whichever broker answers. Pure. A
+broker that lags reports an earlier leader. A client that accepts both answers would fetch with an
+epoch that the leader has fenced (KIP-320), or leave the leader that it has just found.
 """
 
 from __future__ import annotations
@@ -12,21 +11,23 @@ from kafka_listener.protocol.error_codes import ErrorCode
 from rlmm.wire.schema import Values
 
 PARTITIONS_MAX = 100_000
-"""The most partitions that are remembered; those that were told longest ago go first."""
+"""The most partitions that are remembered; those reported longest ago are dropped first."""
 NOBODY = -1
 UNKNOWN = -1
 
 
 @dataclass(slots=True)
 class NewestLeaders:
-    """The newest leaders by brokers' ids, one per node: an answer comes here before its nodes are
-    rewritten. Topics without an id are left as they are: one made anew begins at epoch 0.
+    """The newest leaders by broker ids; one object per node. It sees an answer before its nodes are
+    rewritten. Topics without an id are left as they are: a recreated one begins at epoch 0.
     """
 
     _told: dict[tuple[bytes, int], tuple[int, int]] = field(default_factory=dict)
 
     def settle(self, body: Values) -> None:
-        """Put the newest leader that any broker told into an answer that is behind, and learn."""
+        """Replace leaders in an answer that are older than the newest known ones, and remember
+        newer ones.
+        """
         alive = {each["node_id"] for each in body["brokers"]}
         for topic in body["topics"]:
             topic_id = topic.get("topic_id") or b""

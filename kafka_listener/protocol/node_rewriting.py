@@ -1,7 +1,5 @@
-"""A broker's answers that name nodes, with virtual nodes in the place of brokers. Pure.
-
-Each function changes the answer that it is given. A broker without a virtual node is left out, as
-if it were not there.
+"""Replaces brokers by virtual nodes in a broker's answers. Pure. Each function changes the answer
+in place. A broker without a virtual node is left out, as if it did not exist.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from rlmm.wire.schema import Values
 
 NOBODY = -1
 GROUP = 0
-"""The key type of FindCoordinator that is served; 1 is a transaction, 2 a share group."""
+"""The key type of FindCoordinator that is served: groups; 1 is transactions, 2 share groups."""
 BROKERS = 1
-"""The endpoint type of DescribeCluster that is served; 2 is the controllers."""
+"""The endpoint type of DescribeCluster that is served: brokers; 2 is controllers."""
 
-TRANSACTIONS_REFUSED = "a read replica serves consumers: transactions are the brokers' alone"
+TRANSACTIONS_REFUSED = "a read replica serves no transactions: use the brokers"
 
-BROKER_AWAY = "the broker cannot be reached just now"
+BROKER_AWAY = "the broker cannot be reached now: try again"
 UNREADABLE = "the broker's answer cannot be read"
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTopic:
-    """A topic as the brokers know it."""
+class TopicNameAndId:
+    """A topic's name and id, as a broker reported them."""
 
     name: str
     topic_id: bytes
@@ -53,17 +51,19 @@ def coordinators_in(body: Values) -> dict[int, Address]:
     }
 
 
-def topics_in(body: Values) -> tuple[ToldTopic, ...]:
+def topics_in(body: Values) -> tuple[TopicNameAndId, ...]:
     """The topics that an answer to Metadata names by name and id."""
     return tuple(
-        ToldTopic(topic["name"], topic["topic_id"])
+        TopicNameAndId(topic["name"], topic["topic_id"])
         for topic in body["topics"]
         if topic["error_code"] == 0 and topic["name"] and any(topic.get("topic_id") or b"")
     )
 
 
 def rewrite_metadata(body: Values, nodes: VirtualNodes) -> None:
-    """Metadata: all nodes, the controller, and each partition's leader and replicas."""
+    """Rewrite an answer to Metadata: all nodes, the controller, and each partition's leader and
+    replicas.
+    """
     brokers = [each["node_id"] for each in body["brokers"]]
     body["brokers"] = [_described(node) for node in nodes.all_nodes(brokers)]
     body["controller_id"] = _id_at(body["controller_id"], nodes)
@@ -89,7 +89,7 @@ def _rewrite_partition(partition: Values, topic_id: bytes, nodes: VirtualNodes) 
 
 
 def rewrite_cluster(body: Values, nodes: VirtualNodes) -> None:
-    """DescribeCluster."""
+    """Rewrite an answer to DescribeCluster."""
     brokers = [each["broker_id"] for each in body["brokers"]]
     body["brokers"] = [
         _described(node, "broker_id") | {"is_fenced": False} for node in nodes.all_nodes(brokers)
@@ -98,13 +98,13 @@ def rewrite_cluster(body: Values, nodes: VirtualNodes) -> None:
 
 
 def rewrite_coordinators(body: Values, nodes: VirtualNodes) -> None:
-    """FindCoordinator of any version."""
+    """Rewrite an answer to FindCoordinator of any version."""
     for found in _found_coordinators(body):
         broker = found["node_id"]
         if found["error_code"] == 0 and not nodes.shown(broker):
             found["error_code"] = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if found["error_code"]:
-            # Kafka's own answers have these beside an error.
+            # Kafka's brokers fill in these values beside an error.
             found |= {"node_id": NOBODY, "host": "", "port": NOBODY}
         else:
             node = nodes.node(nodes.own, broker)
@@ -118,7 +118,7 @@ def _found_coordinators(body: Values) -> Iterable[Values]:
 
 
 def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:
-    """An answer to FindCoordinator, for every version."""
+    """An answer to FindCoordinator without a coordinator, for every version."""
     one = {"error_code": error, "error_message": why}
     one |= {"node_id": NOBODY, "host": "", "port": NOBODY}
     return one | {
@@ -127,7 +127,9 @@ def no_coordinator(request: Values, error: ErrorCode, why: str) -> Values:
 
 
 def rewrite_versions(body: Values, *, logs_in: bool) -> None:
-    """Rewrite an answer to ApiVersions: it names our versions that the broker has, too."""
+    """Rewrite an answer to ApiVersions: it lists the versions that both this node and the broker
+    support.
+    """
     body["api_keys"] = api_keys(versions_in(body), logs_in=logs_in)
 
 

@@ -1,4 +1,4 @@
-"""ListOffsets and OffsetForLeaderEpoch: the leader's answers and the tier's made one. Pure."""
+"""Combines the leader's and the tier's answers to ListOffsets and OffsetForLeaderEpoch. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TopicPartition = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One partition of a ListOffsets."""
+    """One partition of a ListOffsets request."""
 
     topic: str
     partition: int
@@ -40,19 +40,22 @@ def asked_in(body: Values) -> tuple[Asked, ...]:
 
 
 def tier_is_asked(timestamp: int) -> bool:
-    """True where the tier may know better than the leader: a time, the log's start or largest
-    timestamp, the tier's end. The log's end, and what Kafka calls local, are the leader's.
+    """True if the tier may know better than the leader: for a timestamp, the log's start or largest
+    timestamp, or the tier's end. The log's end, and the offsets that Kafka calls local, are the
+    leader's.
     """
     return timestamp >= 0 or timestamp in (EARLIEST, MAX_TIMESTAMP, LATEST_TIERED)
 
 
 def leader_is_asked(timestamp: int, tier: FoundOffset | None) -> bool:
-    """True unless the tier's answer is the whole log's: it holds the older part."""
+    """True unless the tier's answer holds for the whole log, of which the tier has the
+    older part.
+    """
     return tier is None or timestamp == MAX_TIMESTAMP
 
 
 def without(body: Values, answered: Iterable[Asked]) -> Values:
-    """The request without those partitions, as a consumer's."""
+    """The request without those partitions, as from a consumer."""
     gone = set(answered)
     topics = []
     for topic in body["topics"]:
@@ -71,7 +74,7 @@ def merged(
     leader: Mapping[TopicPartition, Values],
     tier: Mapping[Asked, FoundOffset | ErrorCode],
 ) -> Values:
-    """The whole answer. A partition in neither is told that its leader is not available."""
+    """The whole answer. A partition that neither side answered gets LEADER_NOT_AVAILABLE."""
     topics = []
     for topic in body["topics"]:
         partitions = []
@@ -90,7 +93,8 @@ def _one(asked: Asked, leader: Values | None, tier: FoundOffset | ErrorCode | No
         if tier is not None:
             return _offset(asked.partition, tier)
         return leader or offset_error(asked.partition, ErrorCode.LEADER_NOT_AVAILABLE)
-    # The largest timestamp: of both, the older offset where they are equal, as in one log.
+    # For the largest timestamp take the larger of both; if they are equal the older offset, as in a
+    # single log.
     if leader is None or leader["error_code"]:
         return leader or offset_error(asked.partition, ErrorCode.LEADER_NOT_AVAILABLE)
     return leader if leader["timestamp"] > tier.timestamp_ms else _offset(asked.partition, tier)
@@ -107,7 +111,7 @@ def _offset(partition: int, found: FoundOffset) -> Values:
 
 
 def offset_error(partition: int, error: ErrorCode) -> Values:
-    """One partition's answer."""
+    """One partition's answer with an error."""
     return {"partition_index": partition, "error_code": error}
 
 
@@ -123,7 +127,7 @@ def offsets_in(answer: Values) -> dict[TopicPartition, Values]:
 def list_request(
     partitions: Iterable[TopicPartition], timestamp: int, isolation_level: int = READ_UNCOMMITTED
 ) -> Values:
-    """A question of ours to a leader."""
+    """A ListOffsets request of the node itself to a leader."""
     by_topic: dict[str, list[Values]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(
@@ -134,7 +138,9 @@ def list_request(
 
 
 def epoch_request(name: TopicPartition, epoch: int, leader_epoch: int) -> Values:
-    """A question of ours to the leader of `leader_epoch`, and to no other one."""
+    """An OffsetForLeaderEpoch request of the node itself, which only the leader of `leader_epoch`
+    answers.
+    """
     asked = {
         "partition": name[1],
         "current_leader_epoch": leader_epoch,
@@ -147,7 +153,7 @@ def epoch_request(name: TopicPartition, epoch: int, leader_epoch: int) -> Values
 
 
 def epoch_end_in(answer: Values, name: TopicPartition) -> EpochEnd | None:
-    """The answer about a partition; None: an error, or it knows no such epoch."""
+    """The answer for a partition; None: an error, or the leader does not know the epoch."""
     for topic in answer["topics"]:
         for each in topic["partitions"]:
             if (topic["topic"], each["partition"]) == name and not each["error_code"]:
@@ -166,7 +172,7 @@ def epochs_in(body: Values) -> dict[TopicPartition, int]:
 
 
 def without_topics(body: Values, names: Collection[str]) -> Values:
-    """An OffsetForLeaderEpoch without those topics, as a consumer's."""
+    """An OffsetForLeaderEpoch request without those topics, as from a consumer."""
     topics = [topic for topic in body["topics"] if topic["topic"] not in names]
     return {**body, "topics": topics, "replica_id": CONSUMER}
 
@@ -187,7 +193,9 @@ def refuse_epochs(answer: Values, body: Values, refused: Mapping[str, ErrorCode]
 
 
 def with_epoch_ends(answer: Values, tier: Mapping[TopicPartition, EpochEnd]) -> None:
-    """Put the tier's ends where it has any: of epochs below the leader's cache."""
+    """Replace the leader's ends by the tier's, which are of epochs below the leader's epoch
+    cache.
+    """
     for topic in answer["topics"]:
         for each in topic["partitions"]:
             end = tier.get((topic["topic"], each["partition"]))
@@ -196,7 +204,9 @@ def with_epoch_ends(answer: Values, tier: Mapping[TopicPartition, EpochEnd]) -> 
 
 
 def no_epoch_ends(body: Values, tier: Mapping[TopicPartition, EpochEnd]) -> Values:
-    """The answer while the leader is unreachable: retriable but for what the tier knows."""
+    """The answer while the leader is unreachable: the tier's ends, and a retriable error for the
+    rest.
+    """
     topics = []
     for topic in body["topics"]:
         partitions = []

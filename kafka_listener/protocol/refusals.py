@@ -1,4 +1,4 @@
-"""Answers to what a read replica does not do, with errors that make a client stop. Pure."""
+"""Answers to requests that a read replica refuses, with errors that make a client stop. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ NO_PRODUCE = "this is a read replica: produce to the brokers"
 NOT_SET = -1
 NO_ID = bytes(16)
 METADATA_BY_ID = 12
-"""The first version of Metadata that can ask for a topic by its id alone."""
+"""The first version of Metadata in which a topic can be requested by its id alone."""
 
 
 def produce_refused(body: Values) -> Values:
-    """Every partition of a Produce is refused."""
+    """The answer to a Produce: every partition is refused."""
     return {
         "responses": [
             {
@@ -21,7 +21,7 @@ def produce_refused(body: Values) -> Values:
                 "partition_responses": [
                     {
                         "index": each["index"],
-                        # Final, and clients show its message.
+                        # This error is not retriable, and clients show its message.
                         "error_code": ErrorCode.POLICY_VIOLATION,
                         "base_offset": NOT_SET,
                         "error_message": NO_PRODUCE,
@@ -35,8 +35,8 @@ def produce_refused(body: Values) -> Values:
 
 
 def asks_by_id_too_early(version: int, body: Values) -> bool:
-    """True for a Metadata request with topic ids or without names in a version that has no way to
-    answer it: `KafkaApis.handleTopicMetadataRequest` refuses these.
+    """True for a Metadata request with topic ids, or with topics without a name, in a version that
+    cannot answer it: `KafkaApis.handleTopicMetadataRequest` refuses these.
     """
     return version < METADATA_BY_ID and any(
         topic["name"] is None or topic.get("topic_id", NO_ID) != NO_ID
@@ -45,8 +45,8 @@ def asks_by_id_too_early(version: int, body: Values) -> bool:
 
 
 def metadata_refused(body: Values, error: ErrorCode) -> Values:
-    """The answer of `MetadataRequest.getErrorResponse`: every topic that is asked for has the
-    error, and no broker is named. Clients keep what they knew, and ask again after a pause.
+    """The answer of `MetadataRequest.getErrorResponse`: every requested topic has the error, and no
+    broker is listed. Clients keep their earlier metadata, and ask again after a pause.
     """
     return {
         "brokers": [],
@@ -65,7 +65,9 @@ def metadata_refused(body: Values, error: ErrorCode) -> Values:
 
 
 def producer_id_refused() -> Values:
-    """Fatal to an idempotent or transactional producer; retried is whatever else is not known."""
+    """The answer to an InitProducerId. CLUSTER_AUTHORIZATION_FAILED stops idempotent and
+    transactional producers; errors that they do not know are retried.
+    """
     return {
         "error_code": ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         "producer_id": NOT_SET,

@@ -1,7 +1,6 @@
-"""The leaders of partitions by their own word, as this node heard it on any connection.
-
-A leader above the tier's lineage may have replaced the tail of the tier. How far its log is the
-tier's is asked of it once, and holds while it leads, since a leader cuts nothing off its log.
+"""Tracks the newest leader of each partition, from the reports of leaders on any connection. A
+leader above the tier's lineage may have replaced the tail of the tier. It is asked once how far its
+log equals the tier; the answer holds while it leads, since a leader never truncates its log.
 """
 
 from __future__ import annotations
@@ -18,22 +17,23 @@ from kafka_listener.reading.read_port import BrokerLogEnds, EpochEnd, LeaderEpoc
 from rlmm.segment import OFFSET_MAX
 
 PARTITIONS_MAX = 10_000
-"""The most partitions whose leader's word is remembered; the ones that were heard of longest ago go
+"""The most partitions whose leader's report is remembered; those reported longest ago are dropped
 first.
 """
 QUESTIONS_MAX = 16
-"""The most questions for one answer: as many unclean elections may lie between leader and tier."""
+"""The most requests for one answer: as many unclean elections may lie between leader and tier."""
 
 Question = tuple[TopicIdPartition, int, Epochs]
 """A partition, the epoch of its leader, and the tier's lineage."""
-Word = TypeVar("Word")
+LeaderReport = TypeVar("LeaderReport")
 
 
 async def agreed_until(
     lineage: Epochs, end_of: Callable[[int], Awaitable[EpochEnd | None]]
 ) -> int | None:
-    """The offset (exclusive) up to which a log of `lineage` and the leader's are one; None: the
-    leader can't tell. As a follower finds where to cut its log (KIP-101, KIP-279).
+    """The offset (exclusive) up to which a log of `lineage` and the leader's log are equal; None:
+    the leader can't tell. Followers find where to truncate their log in the same way (KIP-101,
+    KIP-279).
     """
     epoch, until = lineage[-1].epoch, OFFSET_MAX
     for _ in range(QUESTIONS_MAX):
@@ -52,37 +52,40 @@ async def agreed_until(
 
 @dataclass(slots=True)
 class Leaders:
-    """The newest leaders that any connection heard of, one per node."""
+    """The newest leaders reported on any connection; one object per node."""
 
     epochs: LeaderEpochs
-    _told: dict[TopicIdPartition, BrokerLogEnds] = field(default_factory=dict)
+    _reported: dict[TopicIdPartition, BrokerLogEnds] = field(default_factory=dict)
     _agreed: dict[TopicIdPartition, tuple[Question, int]] = field(default_factory=dict)
     _asking: dict[Question, asyncio.Task[int | None]] = field(default_factory=dict)
 
     def newest(
-        self, partition: TopicIdPartition, told: BrokerLogEnds | None
+        self, partition: TopicIdPartition, reported: BrokerLogEnds | None
     ) -> BrokerLogEnds | None:
-        """The word on a client's connection or, of a newer leader, on another one before. Who leads
-        at an older epoch, or does not answer this client, leads no more for all that is known.
+        """The report on a client's connection; but if it is None, or an earlier report on any
+        connection has a newer leader epoch, that earlier report with `is_reachable=False`: a leader
+        of an older epoch, or one that does not answer, may no longer be the leader.
         """
-        known = self._told.get(partition)
-        if known is not None and (told is None or told.leader_epoch < known.leader_epoch):
+        known = self._reported.get(partition)
+        if known is not None and (reported is None or reported.leader_epoch < known.leader_epoch):
             return replace(known, is_reachable=False)
-        if told is not None and told.is_reachable:
-            _keep(self._told, partition, told)
-        return told
+        if reported is not None and reported.is_reachable:
+            _keep(self._reported, partition, reported)
+        return reported
 
     def known_until(
         self, partition: TopicIdPartition, lineage: Epochs, leader_epoch: int
     ) -> int | None:
-        """`agreed_until` without asking."""
+        """The known result of `agreed_until`, without a request."""
         question, until = self._agreed.get(partition, (None, None))
         return until if question == (partition, leader_epoch, lineage) else None
 
     async def agreed_until(
         self, partition: TopicIdPartition, lineage: Epochs, leader_epoch: int
     ) -> int | None:
-        """The answer of the function `agreed_until`; readers of a partition share one question."""
+        """The result of the function `agreed_until`; the readers of a partition share one
+        request.
+        """
         known = self.known_until(partition, lineage, leader_epoch)
         if known is not None:
             return known
@@ -91,7 +94,7 @@ class Leaders:
             task = asyncio.get_running_loop().create_task(self._ask(question))
             task.add_done_callback(lambda _: self._asking.pop(question))
             self._asking[question] = task
-        # A reader that leaves takes the answer from no other one.
+        # A reader that disconnects must not cancel the request for the rest.
         return await asyncio.shield(self._asking[question])
 
     async def _ask(self, question: Question) -> int | None:
@@ -103,8 +106,10 @@ class Leaders:
         return until
 
 
-def _keep(words: dict[TopicIdPartition, Word], partition: TopicIdPartition, word: Word) -> None:
-    words.pop(partition, None)
-    words[partition] = word
-    if len(words) > PARTITIONS_MAX:
-        words.pop(next(iter(words)))
+def _keep(
+    reports: dict[TopicIdPartition, LeaderReport], partition: TopicIdPartition, report: LeaderReport
+) -> None:
+    reports.pop(partition, None)
+    reports[partition] = report
+    if len(reports) > PARTITIONS_MAX:
+        reports.pop(next(iter(reports)))

@@ -1,7 +1,6 @@
-"""The port between the listener, which speaks Kafka's protocol, and the tier.
-
-The listener knows what a partition's leader said (`BrokerLogEnds`); the tier answers what it can
-serve itself, and says where else the listener has to go.
+"""The port between the listener, which speaks Kafka's protocol, and the tier. The listener passes
+what a partition's leader reported (`BrokerLogEnds`); the tier answers what it can serve itself, or
+says where else the listener has to ask.
 """
 
 from __future__ import annotations
@@ -18,13 +17,12 @@ from rlm.data_plane.read_request import SendRules, Sent
 
 @dataclass(frozen=True, slots=True)
 class BrokerLogEnds:
-    """The ends of a partition's log on its leader, as the leader last said. All may have moved up
-    since: that is allowed for everywhere.
-
-    `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is where
-    its log starts, which is the start of the whole log where the brokers tier it themselves
-    (`whole_log_start`), and else that of its disk. `high_watermark` and `last_stable_offset` are
-    exclusive. Not `is_reachable`: nobody answers now, and these are the last ends told.
+    """The ends of a partition's log on its leader, as last reported. All of them may have moved up
+    since: every user of them allows for that. `local_log_start_offset` is the lowest offset on the
+    leader's disk. `log_start_offset` is where its log starts: the start of the whole log if the
+    brokers tier it themselves (`whole_log_start`), else the start of its disk. `high_watermark` and
+    `last_stable_offset` are exclusive. `is_reachable` False: the leader does not answer now, and
+    these are its last ends.
     """
 
     leader_epoch: int
@@ -37,8 +35,8 @@ class BrokerLogEnds:
 
 @dataclass(frozen=True, slots=True)
 class TierEnds:
-    """The ends of the tier: `end_offset` is exclusive, behind lost ranges above all that is copied;
-    `leader_epoch` the last one of the merged lineage.
+    """The ends of the tier. `end_offset` is exclusive, and lies after lost ranges that follow the
+    last copied segment; `leader_epoch` is the last one of the merged lineage.
     """
 
     log_start_offset: int
@@ -54,34 +52,34 @@ class AbortedFrom(NamedTuple):
 
 
 class BrokerTransactions(Protocol):
-    """The leader's word about transactions whose markers are not tiered yet."""
+    """The leader's report about transactions whose markers are not tiered yet."""
 
     async def aborted_at(
         self, partition: TopicIdPartition, offset: int, leader_epoch: int
     ) -> tuple[AbortedFrom, ...] | None:
         """The aborted transactions that are open at `offset`: the list in the answer of the leader
-        of `leader_epoch` to a read_committed Fetch from there that brought at least one batch.
-        None: that one is unreachable or leads no more, brought none, or its last stable offset is
-        not above `offset`.
+        of `leader_epoch` to a read_committed Fetch from there that returned at least one batch.
+        None: that leader is unreachable or leads no longer, returned no batch, or its last stable
+        offset is not above `offset`.
         """
 
 
 class LeaderEpochs(Protocol):
-    """The leader's word about the epochs of its log."""
+    """The leader's report about the epochs of its log."""
 
     async def end_of(
         self, partition: TopicIdPartition, epoch: int, leader_epoch: int
     ) -> EpochEnd | None:
-        """The answer to OffsetForLeaderEpoch about `epoch` by the leader of `leader_epoch`. None:
-        that one is unreachable or leads no more, or its log begins where the answer says that
-        `epoch` ends. Then it may have ended before, and the leader's retention forgot where.
+        """The answer of the leader of `leader_epoch` to an OffsetForLeaderEpoch for `epoch`. None:
+        that leader is unreachable or leads no longer, or its log begins at the end that it reports:
+        then `epoch` may have ended earlier, at an offset that its retention has deleted.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class FetchQuery:
-    """A client's question about one partition. `bytes_max` bounds the answer, which has at least
-    one whole batch. `broker` None: the leader has not said where its log ends.
+    """A client's fetch of one partition. `bytes_max` bounds the answer, which has at least one
+    whole batch. `broker` None: the leader has not reported where its log ends.
     """
 
     partition: TopicIdPartition
@@ -92,13 +90,13 @@ class FetchQuery:
 
 
 class TierBatches(Protocol):
-    """Whole record batches as stored, verified, whose size is known; a worker holds them."""
+    """Whole record batches as stored, verified, of a known size; a worker holds them."""
 
     async def send_to(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
     ) -> Sent:
-        """Have the worker send them to `client`, to which nobody else may write meanwhile; with
-        `further`, from which nobody else may read either. RetryLater if the worker died.
+        """Have the worker send the batches to `client`, to which nothing else may write meanwhile;
+        nor, with `further`, may anything else read from it. RetryLater if the worker died.
         """
 
     async def read(self) -> bytes:
@@ -108,11 +106,11 @@ class TierBatches(Protocol):
 @dataclass(frozen=True, slots=True)
 class TierPart:
     """The batches from the one that contains the offset on: `size_bytes` of them, at least one.
-
-    `next_offset` is where to go on. `aborted` is complete for these batches, in the order of their
-    first offsets; empty unless committed records were asked for. Not one batch is at or above the
-    border to the broker, outside of the merged lineage, or behind a lost range. `goes_on`: of their
-    transactions nothing is to be told, so that more of the same piece may follow.
+    `next_offset` is the offset to continue at. `aborted` is complete for these batches, in the
+    order of first offsets; empty unless read_committed was requested. No batch is at or above the
+    border to the broker, outside of the merged lineage, or after a lost range. `goes_on`: no
+    aborted transaction has to be reported for these batches, so that more of the same segment may
+    follow.
     """
 
     size_bytes: int
@@ -125,10 +123,10 @@ class TierPart:
 
 @dataclass(frozen=True, slots=True)
 class GoToBroker:
-    """The leader has the offset, or alone can say that nobody has: the one asked for or, where the
-    tier has no batch from that one on, the first that the leader may have. If it answers
-    OFFSET_OUT_OF_RANGE to an offset below its end, its log start has moved: ask again with it; if
-    it does not answer, with `is_reachable` False.
+    """The leader has the offset, or it alone can tell that the offset does not exist. `offset` is
+    the requested one or, where the tier has no batch from that one on, the first that the leader
+    may have. If the leader answers OFFSET_OUT_OF_RANGE to an offset below its end, its log start
+    has moved: call again with the new one; if it does not answer, with `is_reachable` False.
     """
 
     offset: int
@@ -152,8 +150,8 @@ class NotAvailable:
 
 @dataclass(frozen=True, slots=True)
 class LostOffsets:
-    """The offset lies in a recorded lost range, both ends inclusive. A client may go on at
-    `next_offset`, which is another question to the tier.
+    """The offset lies in a recorded lost range, both ends inclusive. A client may continue at
+    `next_offset`, by a further fetch.
     """
 
     start: int
@@ -179,8 +177,8 @@ class FoundOffset:
 
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
-    """An answer of OffsetForLeaderEpoch: where the greatest known epoch up to the one asked for
-    ends, exclusive.
+    """An answer to OffsetForLeaderEpoch: the greatest known epoch up to the requested one, and its
+    end (exclusive).
     """
 
     leader_epoch: int
@@ -188,7 +186,7 @@ class EpochEnd:
 
 
 class TierReads(Protocol):
-    """The tier's part of every answer. Nothing is served or said that a lagging view made up."""
+    """The tier's part of every answer. No answer is wrong because the view lags."""
 
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
         """The ends of the partition's tier; None if nothing is tiered as far as this node knows."""
@@ -201,22 +199,22 @@ class TierReads(Protocol):
         """
 
     def fetch(self, query: FetchQuery) -> AbstractAsyncContextManager[FetchAnswer]:
-        """The answer; leaving the block ends the worker's part, sent or not. Trouble of the store
-        or the workers is a NotAvailable.
+        """The answer; leaving the block ends the worker's part, sent or not. Errors of the store or
+        the workers become a NotAvailable.
         """
 
     async def list_offsets(
         self, partition: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
     ) -> FoundOffset | None:
-        """The tier's answer to a time, or to EARLIEST (-2), MAX_TIMESTAMP (-3) and LATEST_TIERED
-        (-5): the first hit at or above the log's start. None: the leader alone can tell. The
-        leader's largest timestamp may be larger than the tier's: both have to be asked.
-        RetryLater, CorruptData: it can't be told now.
+        """The tier's answer for a timestamp, or for EARLIEST (-2), MAX_TIMESTAMP (-3) and
+        LATEST_TIERED (-5): the first hit at or above the log's start. None: only the leader can
+        tell. The leader's largest timestamp may be larger than the tier's: both have to be asked.
+        RetryLater, CorruptData: the answer can't be given now.
         """
 
     def epoch_end(
         self, partition: TopicIdPartition, leader_epoch: int, broker: BrokerLogEnds
     ) -> EpochEnd | None:
-        """The merged lineage's answer for an epoch that ended below what the leader's cache covers;
-        None: the leader answers.
+        """The merged lineage's answer for an epoch that ended below the leader's epoch cache; None:
+        the leader answers.
         """

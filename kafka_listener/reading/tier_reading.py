@@ -1,7 +1,6 @@
-"""Answers the listener from the tier: batches for Fetch, offsets, ends of leader epochs.
-
-Each answer is of one look at the view; where that would be "not there", a barrier shows first that
-the view does not lag. Trouble of the store or the workers makes a client ask again, never skip.
+"""Answers the listener from the tier: batches for Fetch, offsets, ends of leader epochs. Each
+answer uses one state of the view. Before the answer "does not exist" a barrier makes sure that the
+view does not lag. Errors of the store or the workers make a client ask again, never skip offsets.
 """
 
 from __future__ import annotations
@@ -54,13 +53,16 @@ from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 PIECES_MAX = 16
-"""Looks for one fetch: segments without a batch at the offset, or gone since the look before."""
+"""The most segments tried for one fetch: some have no batch at the offset, or were deleted since
+the look-up.
+"""
 
 BARRIER_DEADLINE_S = 5.0
 
 FURTHER_MAX = 16
-"""Answers that a worker may give by one look at the tier, before the next look tells it what is
-behind the segment; with more of them the next segment's first bytes are not fetched ahead.
+"""The number of answers that a worker is expected to give between two look-ups of the tier, at each
+of which it learns the next segment. If it gives more, that segment's first bytes are not fetched
+ahead.
 """
 
 
@@ -74,7 +76,7 @@ class TierReading:
     prefer: Prefer
     breathe: Breathe
     batch_bytes_max: int
-    """Largest batch, decompressed, that a look-up by time decodes."""
+    """The largest batch, decompressed, that a search by timestamp decodes."""
 
     _barrier: _Barrier = field(init=False)
     _leaders: Leaders = field(init=False)
@@ -120,7 +122,7 @@ class TierReading:
             ends = self.ends(partition)
         if ends is None:
             return None
-        if timestamp == OffsetSpec.LATEST_TIERED:  # a broker that does not tier answers -1
+        if timestamp == OffsetSpec.LATEST_TIERED:  # a broker without tiered storage answers -1
             highest = self.reads.state_of(partition).highest_copied
             return None if highest is None else self._found(partition, highest[0])
         if leader_has_all(ends, broker):
@@ -131,12 +133,17 @@ class TierReading:
             return self._found(partition, start)
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             if leader_is_newer(ends, broker):
-                raise RetryLater(f"the newest leader of {partition} is not in its lineage yet")
+                raise RetryLater(
+                    f"the newest leader of {partition} is not in its lineage yet; clients try again"
+                )
             found = await search.with_max_timestamp()
         elif timestamp >= 0:
             found = await search.first_at_or_after(timestamp)
             if found is None and _stops_below(self.reads.state_of(partition).next_offset, broker):
-                raise RetryLater(f"some offsets of {partition} are neither tiered nor the leader's")
+                raise RetryLater(
+                    f"some offsets of {partition} are on neither the tier nor the leader's disk; "
+                    "clients try again"
+                )
         else:
             return None
         if found is None:
@@ -147,7 +154,10 @@ class TierReading:
             lineage = self.reads.state_of(partition).lineage
             agreed = await self._leaders.agreed_until(partition, lineage, broker.leader_epoch)
             if agreed is None or agreed <= found.offset:
-                raise RetryLater(f"the newest leader of {partition} may have replaced that offset")
+                raise RetryLater(
+                    f"the newest leader of {partition} may have replaced offset {found.offset}; "
+                    "clients try again"
+                )
         return FoundOffset(found.timestamp_ms, found.offset, found.leader_epoch)
 
     def epoch_end(
@@ -160,7 +170,8 @@ class TierReading:
         if broker.leader_epoch > state.lineage[-1].epoch:
             agreed = self._leaders.known_until(partition, state.lineage, broker.leader_epoch)
             end = -1 if agreed is None else min(end, agreed)
-        # The leader's cache begins with the epoch of its log start: it knows the end of that one.
+        # The leader's epoch cache begins with the epoch of its log start, so it knows that epoch's
+        # end.
         return EpochEnd(epoch, end) if 0 <= end <= broker.local_log_start_offset else None
 
     async def _answer(self, query: FetchQuery, held: AsyncExitStack) -> FetchAnswer:
@@ -170,13 +181,13 @@ class TierReading:
             found, served = await self._where(query, offset)
             if not isinstance(found, FromTier):
                 return found
-            assert served is not None, "the tier serves it"
+            assert served is not None, "where() answers FromTier only with a served segment"
             if failed is not None and failed[0] == served:
                 return NotAvailable(failed[1])
             try:
                 answer = await self._part(query, offset, found.until, served, held)
             except (CorruptData, NotFound) as error:
-                failed = served, str(error)  # unless retention took the segment just now
+                failed = served, str(error)  # retention may have just deleted the segment
                 continue
             if not isinstance(answer, int):
                 return answer
@@ -200,7 +211,7 @@ class TierReading:
         served: ServedSegment,
         held: AsyncExitStack,
     ) -> FetchAnswer | int:
-        """The batches, or the next offset to look at."""
+        """The batches, or the next offset to look up."""
         isolation = Isolation.READ_COMMITTED if query.read_committed else Isolation.READ_UNCOMMITTED
         request = BatchesRequest(
             self.reads.piece(served),
@@ -231,7 +242,9 @@ class TierReading:
     async def _aborted(
         self, query: FetchQuery, found: BatchesFound
     ) -> tuple[AbortedFrom, ...] | None:
-        """The complete list for these batches; None: the tier can't tell, nor the leader now."""
+        """The complete list of aborted transactions for these batches; None: neither the tier nor,
+        now, the leader can tell.
+        """
         listed = {AbortedFrom(*each) for each in found.aborted}
         if found.decided_until < found.next_offset:
             broker = query.broker
@@ -268,13 +281,13 @@ class TierReading:
         if broker is None or not leader_is_newer(ends, broker):
             return at, served
         if offset >= broker.local_log_start_offset:
-            return at, served  # it is read there
+            return at, served  # the leader serves it
         question = query.partition, state.lineage, broker.leader_epoch
         agreed = self._leaders.known_until(*question)
         if broker.is_reachable:
             agreed = await self._leaders.agreed_until(*question)
         if query.read_committed and agreed is not None and agreed < ends.end_offset:
-            agreed = None  # the markers of a replaced tail decide nothing
+            agreed = None  # transaction markers of a replaced tail are void
         return replace(at, agreed_until=agreed), served
 
     def _start(
@@ -312,12 +325,12 @@ class TierReading:
 
 
 def _stops_below(end: int, broker: BrokerLogEnds | None) -> bool:
-    """True if what is below `end` (exclusive) does not reach the leader's disk."""
+    """True if the offsets below `end` (exclusive) do not reach the leader's disk."""
     return broker is not None and end < broker.local_log_start_offset
 
 
 def _lost_at(ranges: Sequence[Lost], offset: int) -> LostOffsets | None:
-    """The recorded range that contains the offset, with those right behind it."""
+    """The lost range that contains the offset, joined with those that directly follow it."""
     found = None
     for lost in ranges:
         if found is None and lost.start <= offset <= lost.end:
@@ -328,8 +341,8 @@ def _lost_at(ranges: Sequence[Lost], offset: int) -> LostOffsets | None:
 
 
 def _near_end(row: RemoteLogSegmentMetadata, query: FetchQuery, offset: int) -> bool:
-    """True if what is fetched ahead of a reader at `offset` reaches into the next segment, by the
-    mean batch size.
+    """True if the bytes that are fetched ahead for a reader at `offset` reach into the next
+    segment, by the mean batch size.
     """
     offsets = row.end_offset - row.start_offset + 1
     reach = FURTHER_MAX * query.bytes_max + READER_BYTES_MAX
@@ -337,7 +350,9 @@ def _near_end(row: RemoteLogSegmentMetadata, query: FetchQuery, offset: int) -> 
 
 
 class _Barrier:
-    """Barriers of the metadata log, one at a time: whoever waits meanwhile shares the next one."""
+    """Runs barriers of the metadata log one at a time: callers that wait meanwhile share the next
+    one.
+    """
 
     def __init__(self, reads: ResolvedReads) -> None:
         self._metadata = reads.metadata
@@ -346,7 +361,7 @@ class _Barrier:
         self._outcomes: tuple[int, StrandlineError | None] = (0, None)
 
     async def wait(self) -> None:
-        """Return once everything completed before this call is in the view; RetryLater."""
+        """Return once the view has everything that was completed before this call; RetryLater."""
         wanted = self._begun + 1
         async with self._turn:
             if self._outcomes[0] < wanted:

@@ -119,7 +119,7 @@ def _watch(node: Node, replicas: LiveReplicas) -> ReplicaWatch:
 
 
 def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:
-    from kafka_listener.access.rights import GivenTopics
+    from kafka_listener.access.rights import ReadableTopics
     from kafka_listener.connections.listener import ReadAccess
     from kafka_listener.connections.logins import NOBODY_LOGS_IN, WITH_A_CERTIFICATE
 
@@ -127,7 +127,7 @@ def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:
         mechanisms=tuple(read.sasl_mechanisms) if read.authentication == "sasl" else None,
         why_not=WITH_A_CERTIFICATE if read.authentication == "certificate" else NOBODY_LOGS_IN,
         authorisation_s=read.authorisation_s,
-        given=GivenTopics(read.given_topics),
+        readable=ReadableTopics(read.given_topics),
         user_bytes_per_s=read.user_bytes_per_s,
         client_id_bytes_per_s=read.client_id_bytes_per_s,
         tls=tls,

@@ -9,7 +9,7 @@ from kafka_client.frame_check import FrameError
 from kafka_listener.access import login as logins
 from kafka_listener.access import rights
 from kafka_listener.access.login import MECHANISMS, Terms
-from kafka_listener.access.rights import GivenTopics
+from kafka_listener.access.rights import ReadableTopics
 from kafka_listener.access.users import NAME_CHARACTERS_MAX, parse_user
 from kafka_listener.protocol import codec, fetch, node_rewriting, offsets
 from kafka_listener.protocol.apis import SERVED, Api, Treatment, served
@@ -103,7 +103,7 @@ def _answer(data: bytes) -> None:
             node_rewriting.topics_in(body)
             node_rewriting.brokers_in(body)
             rights.rights_in(body)
-            rights.leave_out(body, GivenTopics(("a*",)).gives, {"topics": [{"name": "orders"}]})
+            rights.leave_out(body, ReadableTopics(("a*",)).allows, {"topics": [{"name": "orders"}]})
             node_rewriting.rewrite_metadata(body, _NODES)
         case Api.FIND_COORDINATOR:
             node_rewriting.rewrite_coordinators(body, _NODES)

@@ -109,12 +109,12 @@ def test_an_error_of_the_broker_is_final() -> None:
 @pytest.mark.parametrize(
     ("mechanism", "terms", "taken", "why"),
     [
-        ("GSSAPI", Terms(), MECHANISMS, "the broker's own name"),
-        ("SCRAM-SHA-1" * 90, Terms(), MECHANISMS, "these are taken: PLAIN, SCRAM"),
-        ("PLAIN", Terms(is_private=False), MECHANISMS[1:3], "anybody on the way could read"),
-        ("OAUTHBEARER", Terms(is_private=False), MECHANISMS[1:3], "anybody on the way could read"),
-        ("PLAIN", Terms(("SCRAM-SHA-512",)), ("SCRAM-SHA-512",), "these are taken: SCRAM-SHA-512"),
-        ("", Terms((), is_private=False), (), "these are taken: none"),
+        ("GSSAPI", Terms(), MECHANISMS, "a broker's own host name"),
+        ("SCRAM-SHA-1" * 90, Terms(), MECHANISMS, "Accepted mechanisms: PLAIN, SCRAM"),
+        ("PLAIN", Terms(is_private=False), MECHANISMS[1:3], "an eavesdropper could use"),
+        ("OAUTHBEARER", Terms(is_private=False), MECHANISMS[1:3], "an eavesdropper could use"),
+        ("PLAIN", Terms(("SCRAM-SHA-512",)), ("SCRAM-SHA-512",), "mechanisms: SCRAM-SHA-512"),
+        ("", Terms((), is_private=False), (), "Accepted mechanisms: none"),
     ],
 )
 def test_a_mechanism_that_is_not_taken_is_refused_with_those_that_are(
@@ -123,7 +123,7 @@ def test_a_mechanism_that_is_not_taken_is_refused_with_those_that_are(
     one = Connection(terms)
     refusal = one.choose(mechanism)
     assert isinstance(refusal, RefuseMechanism)
-    assert refusal.taken == taken
+    assert refusal.accepted == taken
     assert why in refusal.why
     assert len(refusal.why) < 400
     assert one.login.phase is Phase.FAILED

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from kafka_listener.access import rights
-from kafka_listener.access.rights import ALL, EVERYTHING, NOBODYS, GivenTopics, Rights, Told
+from kafka_listener.access.rights import (
+    ALL,
+    EVERYTHING,
+    NO_RIGHTS,
+    ReadableTopics,
+    Rights,
+    RightsOrError,
+)
 from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.codec import Head, decode_response, encode_response
 from rlmm.wire.schema import Values
@@ -33,7 +40,7 @@ def test_the_bits_of_a_brokers_answer() -> None:
     )
     described = Rights(describe=True, read=False)
     assert rights.rights_in(body) == {
-        "all": ALL, "described": described, "written": described, "refused": NOBODYS, "gone": 3,
+        "all": ALL, "described": described, "written": described, "refused": NO_RIGHTS, "gone": 3,
     }  # fmt: skip
 
 
@@ -42,38 +49,38 @@ def test_the_bits_of_a_brokers_answer() -> None:
     [
         (ALL, 0, 0),
         (Rights(describe=True, read=False), 29, 0),
-        (NOBODYS, 29, 29),
+        (NO_RIGHTS, 29, 29),
         (3, 3, 5),
         (None, 78, 5),
     ],
 )
 def test_errors_are_kafkas_and_nobody_asked_is_asked_again(
-    told: Told | None, fetch: int, offsets: int
+    told: RightsOrError | None, fetch: int, offsets: int
 ) -> None:
     assert (rights.fetch_error(told), rights.offset_error(told)) == (fetch, offsets)
 
 
 def test_topics_are_given_by_patterns() -> None:
-    assert EVERYTHING.gives("orders")
-    some = GivenTopics(("orders", "logs.*"))
-    assert [some.gives(each) for each in ("orders", "orders2", "logs.a", "Orders", "logs")] == [
+    assert EVERYTHING.allows("orders")
+    some = ReadableTopics(("orders", "logs.*"))
+    assert [some.allows(each) for each in ("orders", "orders2", "logs.a", "Orders", "logs")] == [
         True, False, True, False, False,
     ]  # fmt: skip
 
 
 def test_metadata_keeps_the_other_topics_back() -> None:
-    given = GivenTopics(("orders",))
+    given = ReadableTopics(("orders",))
     partition = {"error_code": 0, "partition_index": 0, "leader_id": 1}
     topics = [
         {"name": name, "topic_id": bytes([number] * 16), "partitions": [partition]}
         for number, name in enumerate(("orders", "salaries", "plans"), 1)
     ]
     every = metadata(*topics)
-    rights.leave_out(every, given.gives, {"topics": None})
+    rights.leave_out(every, given.allows, {"topics": None})
     assert [topic["name"] for topic in every["topics"]] == ["orders"]
     named = metadata(*topics)
     asked: Values = {"topics": [{"name": "salaries"}, {"name": None, "topic_id": bytes([3] * 16)}]}
-    rights.leave_out(named, given.gives, asked)
+    rights.leave_out(named, given.allows, asked)
     (_, by_name, by_id) = decode_response(HEAD, encode_response(HEAD, named)[4:])["topics"]
     assert (by_name["name"], by_name["error_code"], by_name["partitions"]) == ("salaries", 29, [])
     assert (by_id["name"], by_id["error_code"], by_id["partitions"]) == (None, 100, [])

@@ -161,7 +161,7 @@ async def test_a_connection_that_ends_for_want_of_its_broker_is_counted_and_told
     assert scene.counts.broken_off == {"broker": 3, "not_taken": 0, "tier": 0}
     (line,) = caplog.messages
     assert line == (
-        f"ends the connection of a client: its broker did not answer {api.name} version {version} "
+        f"the connection of a client ends: its broker did not answer {api.name} version {version} "
         "(broker-1:9092 closed the connection)"
     )
 
@@ -199,8 +199,8 @@ class Taking:
     [
         (Taking(Sent(ClientEnd.TOOK_ALL, 100)), None, ""),
         (Taking(Sent(ClientEnd.GONE, 40)), None, ""),
-        (Taking(Sent(ClientEnd.LATE, 40)), "not_taken", "it took 40 of 100 bytes"),
-        (Taking(Sent(ClientEnd.LATE, 100, 2)), "not_taken", "a further one not to its end"),
+        (Taking(Sent(ClientEnd.LATE, 40)), "not_taken", "the client took 40 of 100 bytes"),
+        (Taking(Sent(ClientEnd.LATE, 100, 2)), "not_taken", "only a part of the next one"),
         (Taking(RetryLater("the worker died")), "tier", "(the worker died)"),
         (Taking(RetryLater("the worker died"), is_encrypted=True), "tier", "(the worker died)"),
     ],

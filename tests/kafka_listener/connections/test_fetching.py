@@ -10,7 +10,7 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_listener.access.rates import WAIT_S_MAX, TierRates
-from kafka_listener.access.rights import NOBODYS, Rights
+from kafka_listener.access.rights import NO_RIGHTS, Rights
 from kafka_listener.connections import shares
 from kafka_listener.connections.fetching import PAUSE_S_MAX
 from kafka_listener.connections.shares import FIRST_BYTES, SLICE
@@ -402,7 +402,7 @@ async def test_a_connection_that_reads_full_answers_of_the_broker_gets_larger_on
 
 async def test_who_may_not_read_is_not_sent_to_another_zone() -> None:
     scene = with_a_replica_in_zone_b()
-    scene.rights.told["orders"] = NOBODYS
+    scene.rights.told["orders"] = NO_RIGHTS
     (one,) = await scene.fetch(15, rack_id="b")
     assert (one["error_code"], one["preferred_read_replica"]) == (29, -1)
 

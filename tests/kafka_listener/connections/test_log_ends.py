@@ -12,11 +12,11 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections import log_ends
 from kafka_listener.connections.brokers import Brokers
-from kafka_listener.connections.client import Client, Told
+from kafka_listener.connections.client import Client, ReportedEnds
 from kafka_listener.connections.log_ends import ENDS_S, LogEnds
 from kafka_listener.connections.topic_ids import CHECKED_S, KNOWN_S, TopicIds
 from kafka_listener.protocol.fetch import Ends, Wanted
-from kafka_listener.protocol.node_rewriting import ToldTopic
+from kafka_listener.protocol.node_rewriting import TopicNameAndId
 from kafka_listener.reading.read_port import BrokerLogEnds, TierEnds
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(16, 32))
@@ -36,7 +36,7 @@ class Leader:
     asked: int = 0
     retained: int | None = None
     """Retention takes all below, right behind the next answer."""
-    ends: dict[TopicIdPartition, Told] = field(default_factory=dict)
+    ends: dict[TopicIdPartition, ReportedEnds] = field(default_factory=dict)
 
     async def twin(self) -> Leader:
         if not self.reachable:
@@ -74,7 +74,7 @@ class Scene:
         self.checks += 1
         if self.check_fails:
             raise RetryLater("lost")
-        self.brokers.topics.learn([ToldTopic("orders", self.leader.topic_id)])
+        self.brokers.topics.learn([TopicNameAndId("orders", self.leader.topic_id)])
 
     async def of(self, client: Leader | None = None) -> BrokerLogEnds | int | None:
         asking = self.client if client is None else cast(Client, client)
@@ -159,7 +159,7 @@ def test_while_somebody_asks_for_an_id_the_others_believe_one_of_two_seconds() -
     ids = TopicIds(lambda: now)
     assert ids.claim_checks(["orders"]) == ["orders"]
     assert ids.claim_checks(["orders"]) == ["orders"], "nobody knows it yet"
-    ids.learn([ToldTopic("orders", ID)])
+    ids.learn([TopicNameAndId("orders", ID)])
     now = 1.5 * CHECKED_S
     assert ids.claim_checks(["orders", "plans"]) == ["orders", "plans"]
     assert ids.claim_checks(["orders"]) == []

@@ -14,7 +14,7 @@ from confluent_kafka import TopicPartition as Partition
 from confluent_kafka.admin._acl import AclOperation
 
 from kafka_listener.access.login import MECHANISMS
-from kafka_listener.access.rights import GivenTopics
+from kafka_listener.access.rights import ReadableTopics
 from kafka_listener.connections.brokers import BrokerSecurity
 from kafka_listener.connections.listener import ReadAccess
 from kafka_listener.connections.logins import WITH_A_CERTIFICATE
@@ -245,7 +245,7 @@ def test_clients_with_certificates_read_the_topics_of_the_settings_as_the_node(
 ) -> None:
     access = ReadAccess(
         why_not=WITH_A_CERTIFICATE,
-        given=GivenTopics((TOPIC,)),
+        readable=ReadableTopics((TOPIC,)),
         tls=served_by(certificate, asks_for_one=True),
     )
     security = BrokerSecurity(sasl=NODE)
@@ -312,7 +312,7 @@ def test_javas_consumer_with_a_certificate_reads_as_the_node(
 ) -> None:
     access = ReadAccess(
         why_not=WITH_A_CERTIFICATE,
-        given=GivenTopics((TOPIC,)),
+        readable=ReadableTopics((TOPIC,)),
         tls=served_by(certificate, asks_for_one=True),
     )
     trusts = {
@@ -344,7 +344,7 @@ def refusals(caplog: pytest.LogCaptureFixture) -> list[str]:
     before their session ends, which a busy machine may take from them.
     """
     told = [each.getMessage() for each in caplog.records if "read_counts" in each.name]
-    late = "went on after the end of its session, without another login"
+    late = "sent a request after its session had ended: the client has to log in again (KIP-368)"
     return [line for line in told if not line.endswith(late)]
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_listener.access.rights import NOBODYS, Told
+from kafka_listener.access.rights import NO_RIGHTS, RightsOrError
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.shares import Turns
@@ -77,14 +77,14 @@ async def test_a_client_that_may_not_read_is_told_so_at_once() -> None:
     assert await earliest(Stand(29)) == (29, -1)
 
 
-@pytest.mark.parametrize(("told", "error"), [(NOBODYS, 29), (None, 5), (3, 5)])
-async def test_without_the_right_nobody_is_asked(told: Told | None, error: int) -> None:
+@pytest.mark.parametrize(("told", "error"), [(NO_RIGHTS, 29), (None, 5), (3, 5)])
+async def test_without_the_right_nobody_is_asked(told: RightsOrError | None, error: int) -> None:
     """The leader may give it a moment later, and knows nothing below its own disk."""
     assert await earliest(Stand(0), KnownRights({"orders": told})) == (error, -1)
 
 
 async def test_epochs_are_refused_topic_by_topic() -> None:
-    rights = KnownRights({"salaries": NOBODYS})
+    rights = KnownRights({"salaries": NO_RIGHTS})
     topics = [
         {"topic": name, "partitions": [{"partition": 0, "leader_epoch": 3}]}
         for name in ("salaries", "orders")

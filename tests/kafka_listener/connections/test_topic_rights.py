@@ -7,7 +7,14 @@ from typing import Any, cast
 
 from kafka_formats.errors import RetryLater
 from kafka_listener.access.login import Login
-from kafka_listener.access.rights import ALL, NOBODYS, NOT_TOLD, GivenTopics, Rights, Told
+from kafka_listener.access.rights import (
+    ALL,
+    NO_RIGHTS,
+    NOT_REPORTED,
+    ReadableTopics,
+    Rights,
+    RightsOrError,
+)
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.topic_rights import REFUSAL_KEPT_S, TOPICS_MAX, TopicRights
 from rlmm.wire.schema import Values
@@ -45,9 +52,9 @@ class Scene:
     def __init__(self, twin: Twin, given: tuple[str, ...] = ("*",)) -> None:
         self.now = 0.0
         self.twin = twin
-        self.rights = TopicRights(lambda: self.now, KEPT_S, GivenTopics(given))
+        self.rights = TopicRights(lambda: self.now, KEPT_S, ReadableTopics(given))
 
-    async def of(self, *topics: str) -> dict[str, Told]:
+    async def of(self, *topics: str) -> dict[str, RightsOrError]:
         return await self.rights.of(cast(Client, self.twin), topics)
 
     async def refused(self, *topics: str) -> dict[str, Any]:
@@ -61,15 +68,15 @@ async def test_a_right_is_asked_for_again_after_its_time() -> None:
     scene.now = KEPT_S - 0.1
     assert await scene.of("orders") == {"orders": ALL}
     scene.now = KEPT_S
-    assert await scene.of("orders") == {"orders": NOBODYS}
+    assert await scene.of("orders") == {"orders": NO_RIGHTS}
     assert scene.twin.asked == [["orders"]] * 2
 
 
 async def test_a_refusal_is_kept_for_a_moment() -> None:
     scene = Scene(Twin())
-    assert await scene.of("orders") == {"orders": NOBODYS}
+    assert await scene.of("orders") == {"orders": NO_RIGHTS}
     scene.twin.bits["orders"] = READ
-    assert await scene.of("orders") == {"orders": NOBODYS}
+    assert await scene.of("orders") == {"orders": NO_RIGHTS}
     scene.now = REFUSAL_KEPT_S
     assert await scene.of("orders") == {"orders": ALL}
 
@@ -77,7 +84,7 @@ async def test_a_refusal_is_kept_for_a_moment() -> None:
 async def test_a_broker_that_tells_no_rights_any_more_gives_none() -> None:
     scene = Scene(Twin({"orders": READ}))
     await scene.of("orders")
-    scene.twin.bits["orders"], scene.now = NOT_TOLD, KEPT_S
+    scene.twin.bits["orders"], scene.now = NOT_REPORTED, KEPT_S
     assert await scene.of("orders") == {}
     scene.twin.reachable = False
     assert await scene.of("orders") == {}
@@ -102,11 +109,11 @@ async def test_only_what_is_not_known_is_asked() -> None:
 async def test_who_does_not_log_in_reads_what_is_given_and_the_node_may_read() -> None:
     scene = Scene(Twin({"orders": READ, "plans": READ}, login=None), ("orders", "own.*"))
     found = await scene.of("orders", "plans", "own.x")
-    assert found == {"orders": ALL, "plans": NOBODYS, "own.x": NOBODYS}
+    assert found == {"orders": ALL, "plans": NO_RIGHTS, "own.x": NO_RIGHTS}
     assert scene.twin.asked == [["orders", "own.x"]]
     scene.twin.reachable, scene.now = False, 10 * KEPT_S
     assert await scene.of("own.x", "own.y", "plans") == {
-        "own.x": NOBODYS, "own.y": ALL, "plans": NOBODYS,
+        "own.x": NO_RIGHTS, "own.y": ALL, "plans": NO_RIGHTS,
     }  # fmt: skip
 
 

@@ -84,7 +84,9 @@ def test_a_partition_that_nobody_leads_or_nobody_that_is_shown_has_no_leader(lea
 
 
 def test_topics_that_metadata_names_are_taken_with_their_ids() -> None:
-    assert node_rewriting.topics_in(metadata()) == (node_rewriting.ToldTopic("orders", TOPIC_ID),)
+    assert node_rewriting.topics_in(metadata()) == (
+        node_rewriting.TopicNameAndId("orders", TOPIC_ID),
+    )
     oldest = as_broker(Head(Api.METADATA, 9, 5), metadata())
     assert node_rewriting.topics_in(oldest) == ()
 

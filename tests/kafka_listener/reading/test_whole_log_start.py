@@ -85,7 +85,7 @@ def test_the_leaders_log_start_counts(name: str) -> None:
     assert found == (broker.log_start_offset if broker and counts else None)
 
 
-GONE = "the brokers tier it, and the leader's log starts at 60"
+GONE = "the brokers tier this partition themselves, and the leader's log starts at 60"
 
 
 @pytest.mark.parametrize(
