@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
+from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea, ProblemLog
 from rlm.control.surroundings import Surroundings
 from rlm.copy.work_table import WorkTable
@@ -35,6 +36,12 @@ class LookLoop:
         finally:
             self._began_s = None
         await self._table.drive_all(back_offs_max=1)
+
+    async def look_at(self, partitions: Collection[TopicIdPartition]) -> None:
+        """Look at some announced partitions, and drive them. Raises as the scan does, when it fails
+        as a whole.
+        """
+        self._table.drive(await self._table.look_at(partitions), back_offs_max=1)
 
     async def run(self) -> None:
         """Look for as long as the node runs."""

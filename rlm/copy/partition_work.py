@@ -68,7 +68,8 @@ class PartitionWork:
     `left_out`: why the partition is never claimed (not included, compacted, ...). `mode`: the one
     that it is to have: DELEGATED if the broker tiers it itself, through this node. `unusable`: why
     its directory cannot be read; `local` is then as last read. `back_off` is that of copies,
-    `trouble` that of all other unforeseen failures. `leadership`: whether the broker led when it
+    `trouble` that of all other unforeseen failures. `looked`: the number of the look that told
+    `local` and `word`. `leadership`: whether the broker led when it
     last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
     `lineage`, `next_offset`: the recorded ones at the last decision; `found_epochs`: those that
     batches told after the broker's checkpoint was lost. `found`: what the stores had at the last
@@ -85,6 +86,7 @@ class PartitionWork:
     mode: Mode = Mode.SIDECAR
     unusable: Wait | None = None
     word: BrokerWord = field(default_factory=lambda: NoAnswer("the broker was not asked yet"))
+    looked: int = 0
     leadership: tuple[bool, int] | None = None
     claim: OwnClaim | None = None
     refused: RefusedClaim | None = None

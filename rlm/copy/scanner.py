@@ -5,7 +5,7 @@ tells which partitions there are, which are left out, and who leads.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -100,6 +100,20 @@ class Look:
     left_out_topics: tuple[tuple[str, str], ...]
     untold: frozenset[TopicIdPartition] = frozenset()
 
+    def told_of(self, asked: Collection[TopicIdPartition]) -> tuple[Found, ...]:
+        """The announced partitions among `asked` that the broker leads, with the leader epochs of
+        that leadership. Of the others this look did not find out enough to count.
+        """
+        return tuple(
+            each
+            for each in self.found
+            if each.mode is Mode.DELEGATED
+            and each.left_out is None
+            and isinstance(each.word, Leads)
+            and each.local.partition in asked
+            and each.local.partition not in self.untold
+        )
+
 
 PARTITIONS_PER_BREATH = 16
 """Look-ups in the view made in one go on the event loop: about a millisecond."""
@@ -114,6 +128,8 @@ Breathe = Callable[[], Awaitable[None]]
 class Scanner:
     """Looks when asked, one look at a time. `told`: of a broker whose disk is not seen from here.
 
+    `only`: the announced partitions that it looks at; None: all there are.
+
     `_leads`: answers of the last look about partitions whose directory was still theirs afterwards.
     `_known_ids`: topics that the broker knows under the id of their directories.
     """
@@ -126,10 +142,24 @@ class Scanner:
     deadline_s: float
     announced: Announced = field(default_factory=NoPlugin)
     told: ToldPartitions | None = None
+    only: tuple[TopicIdPartition, ...] | None = None
     _reading: asyncio.Future[Any] | None = None
     _memory: ReplicaMemory = field(default_factory=ReplicaMemory)
     _leads: Mapping[TopicIdPartition, Leads] = field(default_factory=dict)
     _known_ids: frozenset[tuple[str, Uuid]] = frozenset()
+
+    def of(self, only: Sequence[TopicIdPartition], before: Scanner | None) -> Scanner:
+        """A scanner for one look at some announced partitions, beside the looks at all. It takes
+        nothing from other looks, as what they remember is from before, but a read that hangs: that
+        of `before`, the last one of its kind.
+        """
+        return Scanner(
+            self.log_dirs, self.kafka_cluster_id, self.broker, self.topics, self.breathe,
+            self.deadline_s, self.announced,
+            None if self.told is None else ToldPartitions(self.told.disk),
+            tuple(only),
+            None if before is None else before._reading,
+        )  # fmt: skip
 
     async def look(self) -> Look:
         """Look at the log directories. InvalidRequest or Refused if no path is a log directory or
@@ -172,11 +202,16 @@ class Scanner:
         if self.told is None:
             return frozenset()
         known = {each.local.partition for each in told if isinstance(each.word, Leads)}
-        return frozenset(self.announced.leaders) - known
+        return frozenset(self._leaders) - known
+
+    @property
+    def _leaders(self) -> tuple[TopicIdPartition, ...]:
+        leaders = self.announced.leaders
+        return tuple(leaders if self.only is None else (tip for tip in self.only if tip in leaders))
 
     async def _told(self) -> tuple[Found, ...]:
         """The partitions that a broker on an unseen disk leads and tiers."""
-        leaders = tuple(self.announced.leaders)
+        leaders = self._leaders
         if self.told is None or self.broker is None or not leaders:
             return ()
         try:
@@ -264,8 +299,9 @@ class Scanner:
     def _find(self) -> LogDirScan:
         if not self.log_dirs:  # a node without a broker's directory keeps metadata and answers
             return LogDirScan((), (), None, None)
+        only = None if self.only is None else {(tip.topic, tip.partition) for tip in self.only}
         return find_partitions(
-            self.log_dirs, kafka_cluster_id=self.kafka_cluster_id, memory=self._memory
+            self.log_dirs, kafka_cluster_id=self.kafka_cluster_id, memory=self._memory, only=only
         )
 
     def _by_name(self, partitions: Sequence[LocalPartition]) -> dict[str, Wait]:

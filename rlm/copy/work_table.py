@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -60,6 +60,8 @@ class WorkTable:
         self._hold = hold
         self._scanner = scanner
         self._looking = asyncio.Lock()
+        self._looks = self._whole_look = 0
+        self._last_of_some: Scanner | None = None
         self._compaction_seen = CompactionSeen(
             driver.tier.metadata, driver.around.limits.propose_deadline_s
         )
@@ -134,19 +136,47 @@ class WorkTable:
         async with self._looking:
             await self._scan(cancel_lost)
 
+    async def look_at(self, asked: Collection[TopicIdPartition]) -> frozenset[TopicIdPartition]:
+        """Look at some announced partitions alone, one such look at a time, while a look at all
+        may be under way. The result are those that it counts for. Rows of others, of which it
+        found out too little, stay as they are; so do those of another mode, since the hold may be
+        at work on their files.
+        """
+        self._looks = number = self._looks + 1
+        ended = self._scanner.announced.look_begins()
+        self._last_of_some = scanner = self._scanner.of(tuple(asked), self._last_of_some)
+        told = [each for each in (await scanner.look()).told_of(asked) if self._is_for_some(each)]
+        if self._whole_look > number:
+            return frozenset()  # a look at all that began later has ended, and knows better
+        here = frozenset(found.local.partition for found in told)
+        changed = [found.local.partition for found in told if self._update(found, number)]
+        ended(frozenset(), here)
+        if changed:
+            self._metadata.on_partition_leadership_changes(changed)
+        for tip in here:
+            self.cancel_if_lost(self._works.rows[tip])
+        return here
+
+    def _is_for_some(self, found: Found) -> bool:
+        work = self.work(found.local.partition)
+        return work is None or work.mode is Mode.DELEGATED
+
     async def _scan(self, cancel_lost: bool) -> None:
+        self._looks = number = self._looks + 1
         ended = self._scanner.announced.look_begins()
         look = await self._scanner.look()
-        self._look = look
+        self._look, self._whole_look = look, number
         here = {found.local.partition for found in look.found}
         trouble = _Trouble(look.problems)
-        changed = [found.local.partition for found in look.found if self._update(found)]
+        changed = [found.local.partition for found in look.found if self._update(found, number)]
         ended(look.untold)
         if changed:
             self._metadata.on_partition_leadership_changes(changed)
-        for number, (partition, work) in enumerate(list(self._works.rows.items()), 1):
-            if number % PARTITIONS_PER_BREATH == 0:
+        for count, (partition, work) in enumerate(list(self._works.rows.items()), 1):
+            if count % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
+            if work.looked > number:
+                continue  # a look at it alone began later
             if partition not in here:
                 problem = trouble.of(work)
                 if problem is not None:
@@ -175,13 +205,18 @@ class WorkTable:
             and self._scanner.topics.why_left_out(each.topic) is None
         }
 
-    def _update(self, found: Found) -> bool:
-        """True if the partition's leadership changed since the broker was last heard."""
+    def _update(self, found: Found, number: int) -> bool:
+        """True if the partition's leadership changed since the broker was last heard. Look `number`
+        changes nothing of a row that a later one told.
+        """
         work = self._works.rows.get(found.local.partition)
         if work is None:
             work = PartitionWork(found.local.partition)
             work.hold_wait = self._hold_wait(work)
             self._works.rows[work.partition] = work
+        if work.looked > number:
+            return False
+        work.looked = number
         before, now = work.local, found.local
         if before is not None and before.segments[0].base_offset < now.segments[0].base_offset:
             # A unit of what left may be made in the pass behind this look: until then it is no gap.
@@ -254,13 +289,23 @@ class WorkTable:
         for number, work in enumerate(list(self._works.all()), 1):
             if number % PARTITIONS_PER_BREATH == 0:
                 await self._scanner.breathe()
-            busy = work.task is not None and not work.task.done()
-            kept_away = work.left_out or work.unusable
-            if not busy and work.local is not None and kept_away is None:
-                work.task = asyncio.create_task(
-                    self._driver.drive(work, back_offs_max=back_offs_max),
-                    name=f"drive {work.partition}",
-                )
+            self._drive(work, back_offs_max)
+
+    def drive(self, partitions: Iterable[TopicIdPartition], *, back_offs_max: int) -> None:
+        """Start a drive for each of these that has none."""
+        for partition in partitions:
+            work = self._works.rows.get(partition)
+            if work is not None:
+                self._drive(work, back_offs_max)
+
+    def _drive(self, work: PartitionWork, back_offs_max: int) -> None:
+        busy = work.task is not None and not work.task.done()
+        kept_away = work.left_out or work.unusable
+        if not busy and work.local is not None and kept_away is None:
+            work.task = asyncio.create_task(
+                self._driver.drive(work, back_offs_max=back_offs_max),
+                name=f"drive {work.partition}",
+            )
 
     async def drive_all_to_the_end(self, *, back_offs_max: int) -> None:
         """Drive every partition once and wait; cancellation cancels all drives."""

@@ -14,6 +14,7 @@ The plug-in in the broker (`broker_plugin/`) asks over HTTP (`api/routes/broker.
 | ... of files that it sends, where the node does not see its disk | `sent_files.py`, `spool.py` |
 | unfinished copies that are still the broker's | `at_work.py` |
 | its reads of segments; segments that a later leader cut | `segment_reads.py`, `diverged_tail.py` |
+| ... that wait for a look at a new leader's log | `asked_looks.py` |
 | ... the producers' state there | `cut_producers.py` |
 | ... that take longer than their call | `late_reads.py` |
 | history from before the mode, which a later leader may lack | `older_history.py` |

@@ -27,6 +27,7 @@ from rlm.copy.partition_driver import PartitionDriver
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.work_table import WorkTable
 from rlm.delegated import wire
+from rlm.delegated.asked_looks import WAIT_S
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.deletions import CATCH_UP_DEADLINE_S, WRITE_DEADLINE_S, BrokerDeletions
@@ -42,6 +43,7 @@ from rlm.leadership.leadership import Lead, StandBy
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.migration_phase import TOPIC_PHASES
 from rlmm.partition_state import Claim, Mode, PartitionState
+from rlmm.rows.queries import SegmentAnswer
 from rlmm.segment import (
     PartitionDeleteState,
     RemoteLogSegmentMetadata,
@@ -51,6 +53,7 @@ from rlmm.segment import (
 )
 
 DELETED_LOOK_S = 0.2
+CLAIMED_LOOK_S = 0.01
 
 
 class GoneError(NotFound):
@@ -97,20 +100,43 @@ class BrokerCalls:
     async def look_up(self, body: bytes) -> bytes:
         """The segment that serves an offset. Its size ends where the partition's history does."""
         asked = wire.decode_look_up(body)
-        self._check_readable(asked.partition)
+        tip = asked.partition
+        has_waited = self.plugin.why_not_read(tip) is not None
+        if has_waited:
+            await self._until_looked(tip)
+        self._check_readable(tip)
+        found = self._find(asked)
+        if found is None and not has_waited and self.plugin.why_unlooked(tip) is not None:
+            await self._until_looked(tip)
+            self._check_readable(tip)
+            found = self._find(asked)
+        if found is None:
+            # Of a leader that is not claimed yet, the recorded leader epochs may be another's.
+            self._check_writable(tip)
+            self._check_recorded(tip, asked.leader_epoch)
+            return wire.encode_found(self.metadata.applied_offset, None)
+        row = await self.reads.as_readable(found.metadata)
+        return wire.encode_found(self.metadata.applied_offset, row)
+
+    async def _until_looked(self, tip: TopicIdPartition) -> None:
+        """Wait for a moment for a look at a new leader's log, and for what it begins: the claim,
+        and the proof that nothing recorded before is missing here.
+        """
+        now_s = self.around.ambient.monotonic
+        give_up_s = now_s() + WAIT_S
+        await self.reads.until_looked(tip)
+        while self.plugin.why_unlooked(tip) is None and now_s() < give_up_s:
+            if self.why_not_writable(tip) is None:
+                break
+            await self.around.ambient.sleep(CLAIMED_LOOK_S)
+
+    def _find(self, asked: wire.LookUp) -> SegmentAnswer | None:
         find = (
             self.metadata.next_segment_with_txn_index
             if asked.with_txn_index
             else self.metadata.remote_log_segment_metadata
         )
-        found = find(asked.partition, asked.leader_epoch, asked.offset)
-        if found is None:
-            # Of a leader that is not claimed yet, the recorded leader epochs may be another's.
-            self._check_writable(asked.partition)
-            self._check_recorded(asked.partition, asked.leader_epoch)
-            return wire.encode_found(self.metadata.applied_offset, None)
-        row = await self.reads.as_readable(found.metadata)
-        return wire.encode_found(self.metadata.applied_offset, row)
+        return find(asked.partition, asked.leader_epoch, asked.offset)
 
     async def highest(self, body: bytes) -> bytes:
         """The highest copied offset of an epoch, below gaps among what the broker has."""

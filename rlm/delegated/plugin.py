@@ -14,7 +14,7 @@ from rlm.delegated import at_work, sessions
 from rlm.delegated.foreign_objects import BY_BROKER, is_the_brokers
 from rlm.delegated.sessions import PARTITIONS_MAX, Expected, Session, SessionRefused, Sessions
 from rlm.delegated.wire import WHOLE_SET, Announcement
-from rlm.leadership.announced import LookEnded
+from rlm.leadership.announced import LookEnded, Tips
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
@@ -201,16 +201,17 @@ class Plugin:
         """Call the result once the rows are as the look found them."""
         begun = self._announcements
 
-        def ended(untold: frozenset[TopicIdPartition]) -> None:
-            self._not_looked_at = {
-                tip: number
-                for tip, number in self._not_looked_at.items()
-                if number > begun or tip in untold
-            }
-            if self._early_looks > 0 and not untold.isdisjoint(self._not_looked_at):
+        def ended(untold: Tips, among: Tips | None = None, /) -> None:
+            waiting = self._not_looked_at
+            seen = (waiting.keys() if among is None else among & waiting.keys()) - untold
+            for tip in seen:
+                if waiting[tip] <= begun:
+                    del waiting[tip]
+            is_whole = among is None
+            if is_whole and self._early_looks > 0 and not untold.isdisjoint(waiting):
                 self._early_looks -= 1
                 self._has_news = True
-            self._led_on &= self._not_looked_at.keys()
+            self._led_on &= waiting.keys()
 
         return ended
 

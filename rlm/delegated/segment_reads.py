@@ -21,6 +21,7 @@ from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.chunk_cache import ByteBoundedCache
+from rlm.delegated.asked_looks import ask_nobody
 from rlm.delegated.cut_producers import CutProducers
 from rlm.delegated.diverged_tail import (
     aborted_until,
@@ -52,12 +53,14 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 @dataclass(slots=True)
 class SegmentReads:
     """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
-    last seen; `why_not_read`: as the plug-in's.
+    last seen; `why_not_read`: as the plug-in's; `until_looked` asks for a look at a partition, and
+    waits for it for a moment.
     """
 
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
     why_not_read: Callable[[TopicIdPartition], str | None]
+    until_looked: Callable[[TopicIdPartition], Awaitable[None]] = ask_nobody
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
     _late: LateReads = field(default_factory=LateReads)
     _came_late: ByteBoundedCache[_IndexKey, bytes] = field(

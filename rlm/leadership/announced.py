@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Protocol
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.segment import RemoteLogSegmentMetadata
 
-LookEnded = Callable[[frozenset[TopicIdPartition]], None]
-"""Ends a look; it does not count for the given partitions, of which it did not find out enough."""
+Tips = frozenset[TopicIdPartition]
+
+
+class LookEnded(Protocol):
+    """Ends a look at all partitions, or at `among`."""
+
+    def __call__(self, untold: Tips, among: Tips | None = None, /) -> None:
+        """Let the look count, but not for `untold`, of which it did not find out enough."""
 
 
 class Announced(Protocol):
@@ -61,5 +67,5 @@ class NoPlugin:
         return False
 
 
-def _nothing(_untold: frozenset[TopicIdPartition]) -> None:
+def _nothing(_untold: Tips, _among: Tips | None = None, /) -> None:
     """Nobody waits for a look."""

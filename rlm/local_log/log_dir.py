@@ -6,7 +6,7 @@ Everything here blocks; callers use an executor. Nothing is ever written.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -42,6 +42,7 @@ __all__ = [
 ]
 
 _NEVER_TIERED = frozenset({"__cluster_metadata-0", "remote-log-index-cache"})
+_Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +118,14 @@ class LogDirScan:
 
 
 def find_partitions(
-    log_dirs: Sequence[Path], *, kafka_cluster_id: str | None, memory: ReplicaMemory | None = None
+    log_dirs: Sequence[Path],
+    *,
+    kafka_cluster_id: str | None,
+    memory: ReplicaMemory | None = None,
+    only: Collection[tuple[str, int]] | None = None,
 ) -> LogDirScan:
     """Look at every live replica once; those that `memory` knows unchanged are not read again.
+    `only`: at those of these (topic, partition) alone, without a list of the directories.
 
     InvalidRequest: no path is a log directory. Refused: one belongs to another cluster than
     `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or
@@ -131,9 +137,10 @@ def find_partitions(
     scan = _Scan(kafka_cluster_id, memory)
     ours = [log_dir for log_dir in dict.fromkeys(log_dirs) if scan.identify(log_dir)]
     for log_dir in ours:
-        scan.look_at(log_dir)
+        scan.look_at(log_dir, only)
     result = scan.result()
-    memory.keep([each.directory for each in result.partitions])
+    if only is None:
+        memory.keep([each.directory for each in result.partitions])
     if all(each.kind is ProblemKind.NOT_A_LOG_DIRECTORY for each in result.problems) and not ours:
         raise InvalidRequest(result.problems[0].message, field="log_dirs")
     return result
@@ -189,32 +196,14 @@ class _Scan:
             )
         return True
 
-    def look_at(self, log_dir: Path) -> None:
-        """Read every live replica in it."""
+    def look_at(self, log_dir: Path, only: Collection[_Key] | None) -> None:
+        """Read every live replica in it, or those of `only`."""
         # The time before the content, and both before any log: `cut_doubt` counts on it.
         written_ns = _written_ns(log_dir / HIGH_WATERMARK_FILE)
         high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
         log_starts = self._checkpoint(log_dir / LOG_START_FILE)
         cleaned = self._checkpoint(log_dir / CLEANER_FILE)
-        try:
-            with os.scandir(log_dir) as entries:
-                found = sorted(entries, key=lambda entry: entry.name)
-        except OSError as error:
-            self._problem(log_dir, ProblemKind.UNREADABLE, f"cannot be listed: {error.strerror}")
-            return
-        for entry in found:
-            name = entry.name
-            parsed = parse_partition_directory(name)
-            if parsed is None or parsed.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
-                continue
-            key = (parsed.topic, parsed.partition)
-            try:
-                if not entry.is_dir():
-                    continue
-            except OSError as error:
-                text = f"{entry.path} cannot be read: {error.strerror}"
-                self._problem(log_dir / name, ProblemKind.UNREADABLE, text, key)
-                continue
+        for name, key in self._listed(log_dir) if only is None else _named(only):
             try:
                 replica = self._memory.read(log_dir / name, high_watermarks.get(key))
             except ReplicaGoneError:
@@ -231,6 +220,27 @@ class _Scan:
                 log_starts.get(key),
                 cleaned=key in cleaned,
             )
+
+    def _listed(self, log_dir: Path) -> Iterator[tuple[str, _Key]]:
+        """The directories of live replicas, by name."""
+        try:
+            with os.scandir(log_dir) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            self._problem(log_dir, ProblemKind.UNREADABLE, f"cannot be listed: {error.strerror}")
+            return
+        for entry in found:
+            key = _live(entry.name)
+            if key is None:
+                continue
+            try:
+                if not entry.is_dir():
+                    continue
+            except OSError as error:
+                text = f"{entry.path} cannot be read: {error.strerror}"
+                self._problem(log_dir / entry.name, ProblemKind.UNREADABLE, text, key)
+                continue
+            yield entry.name, key
 
     def result(self) -> LogDirScan:
         """The result, without partitions that lie in two directories."""
@@ -297,6 +307,22 @@ class _Scan:
     ) -> None:
         topic, partition = (None, None) if key is None else key
         self._problems.append(LogDirProblem(path, topic, partition, kind, message))
+
+
+def _live(name: str) -> _Key | None:
+    """Topic and partition of a live replica's directory; None: it is none that may be tiered."""
+    parsed = parse_partition_directory(name)
+    if parsed is None or parsed.kind is not DirectoryKind.LIVE or name in _NEVER_TIERED:
+        return None
+    return parsed.topic, parsed.partition
+
+
+def _named(keys: Collection[_Key]) -> Iterator[tuple[str, _Key]]:
+    """The names that directories of these replicas have."""
+    for topic, partition in sorted(set(keys)):
+        name = f"{topic}-{partition}"
+        if _live(name) == (topic, partition):
+            yield name, (topic, partition)
 
 
 def _written_ns(path: Path) -> int | None:

@@ -33,6 +33,7 @@ from rlm.copy.stuck_partitions import StuckPartitions
 from rlm.copy.told_partitions import ToldPartitions
 from rlm.copy.work_rows import WorkRows
 from rlm.copy.work_table import WorkTable
+from rlm.delegated.asked_looks import AskedLooks
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.copied_offsets import CopiedOffsets
 from rlm.delegated.copies import BrokerCopies
@@ -136,6 +137,7 @@ class RemoteLogParts:
     plugin: Plugin
     phases: PhaseCalls
     failed_copies: FailedCopies
+    asked_looks: AskedLooks
 
     @property
     def answers(self) -> Answers:
@@ -169,8 +171,10 @@ class RemoteLogParts:
         )
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
-            SegmentReads(self.reads, own_epochs, self.plugin.why_not_read), lists, older,
-            CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
+            SegmentReads(
+                self.reads, own_epochs, self.plugin.why_not_read, self.asked_looks.wait
+            ),
+            lists, older, CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
             expirations, deletions,
         )  # fmt: skip
 
@@ -239,6 +243,7 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
+            Loop("look at what reads wait for", self.asked_looks.run),
             Loop("follow the cluster's rate limits", limits_follower.run),
             Loop("follow the cluster's settings", looks_follower.run),
             Loop("compare clocks", self.checks.run),
@@ -313,6 +318,7 @@ def build(given: Given) -> RemoteLogParts:
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,
         clean_ups, driver, table, looks, expirer, reads, registrar, plugin,
         PhaseCalls(plugin, metadata, around), FailedCopies(around),
+        AskedLooks(looks.look_at, lambda tip: plugin.why_unlooked(tip) is not None, ambient),
     )  # fmt: skip
 
 

@@ -70,7 +70,9 @@ class PluginClient:
         return answer.content
 
     async def announce(self, *leaders: TopicIdPartition) -> None:
-        said: Announcement = announcement(*leaders, session=self.session, seq=self.seq)
+        await self.say(announcement(*leaders, session=self.session, seq=self.seq))
+
+    async def say(self, said: Announcement) -> None:
         await self.call("announce", plugin_bodies.announce(said))
 
     async def ready(self, tip: TopicIdPartition) -> tuple[bool, str]:

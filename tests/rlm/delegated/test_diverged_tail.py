@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
-from unittest.mock import Mock
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 
@@ -162,7 +162,8 @@ def test_nothing_is_read_of_a_segment_before_its_new_leader_was_looked_at(tmp_pa
 
     async def main() -> None:
         tip, broker = orders.partition, broker_of(orders, epoch=1)
-        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+        async with beside(tmp_path, orders, broker=broker) as (node, plugin):
+            node.parts.asked_looks.look = AsyncMock()  # no look at it alone
             row = await copied_across(plugin, orders)
             assert await plugin.look_up(tip, 0, 12) is not None
             elected_unclean(orders, broker)

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
@@ -154,6 +155,7 @@ def test_a_leader_that_goes_on_is_read_without_a_look_while_nobody_else_claimed(
     async def main() -> None:
         tip = orders.partition
         async with beside(tmp_path, orders) as (node, plugin):
+            node.parts.asked_looks.look = AsyncMock()  # no look at it alone
 
             async def says(
                 *leaders: TopicIdPartition, followers: tuple[TopicIdPartition, ...] = ()

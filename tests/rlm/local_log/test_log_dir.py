@@ -429,3 +429,29 @@ def test_a_segment_is_sealed_when_it_was_rolled_not_when_it_was_last_written(
     assert sealed()[0] == 5_000_000, "a recovery that writes the snapshot anew makes it no younger"
     replica.path(10, ".snapshot").unlink()
     assert sealed()[0] == 1_000_000, "the last write is all that is known"
+
+
+def test_named_replicas_are_found_as_among_all_and_no_other_is_read(tmp_path: Path) -> None:
+    a, b = write_log_dir(tmp_path / "a"), write_log_dir(tmp_path / "b")
+    two_segments(a, "alpha")
+    two_segments(b, "beta")
+    two_segments(a, "gamma")
+    (a / "gamma-0" / "partition.metadata").unlink()
+    (a / "__cluster_metadata-0").mkdir()
+    (a / "file-0").touch()
+    write_checkpoint(a, HW_FILE, {("alpha", 0): 15})
+    both = {("alpha", 0), ("beta", 0), ("nowhere", 0), ("__cluster_metadata", 0), ("file", 0)}
+    some = find_partitions((a, b), kafka_cluster_id=CLUSTER_ID, only=both)
+    assert some.partitions == find(a, b).partitions
+    assert some.problems == ()
+    (gamma,) = find_partitions((a, b), kafka_cluster_id=CLUSTER_ID, only={("gamma", 0)}).problems
+    assert gamma.kind is ProblemKind.NO_TOPIC_ID
+
+
+def test_a_named_replica_in_two_directories_is_none(tmp_path: Path) -> None:
+    a, b = write_log_dir(tmp_path / "a"), write_log_dir(tmp_path / "b")
+    two_segments(a)
+    two_segments(b)
+    scan = find_partitions((a, b), kafka_cluster_id=CLUSTER_ID, only=[("orders", 0)])
+    assert scan.partitions == ()
+    assert {each.kind for each in scan.problems} == {ProblemKind.DUPLICATE}

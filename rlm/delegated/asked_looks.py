@@ -1,0 +1,118 @@
+"""Looks at the partitions that reads of the broker wait for, and at no others.
+
+Behind a leader's move nothing of it is read before a look [LOSS-9]. A look at everything takes
+seconds where the broker has thousands of partitions; those that consumers ask for are few.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from kafka_formats.errors import StrandlineError
+from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.control.surroundings import Ambient
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.25
+"""The longest wait of a call for its look. The broker gives a read 0.5 s, in one of few threads:
+while a look takes longer than this, as on a disk that hangs, calls do not wait.
+"""
+PARTITIONS_PER_LOOK = 50
+"""Partitions of one look, of which each may have thousands of segments."""
+ASKED_MAX = 10_000
+"""Partitions that a look is asked for. More wait for the looks at everything."""
+PAUSE_S = 0.02
+"""The least pause behind a look. It is as long as the look took, so that the looks that matter
+less, at everything, get on beside these.
+"""
+ROUND_S = 600.0
+"""The longest round of the loop, which shows by its end that it lives."""
+
+_Asked = dict[TopicIdPartition, asyncio.Future[None]]
+
+
+def next_look(
+    asked: Iterable[TopicIdPartition], is_unlooked: Callable[[TopicIdPartition], bool]
+) -> tuple[TopicIdPartition, ...]:
+    """The partitions of the next look, those asked for first. Pure."""
+    return tuple(islice(filter(is_unlooked, asked), PARTITIONS_PER_LOOK))
+
+
+async def ask_nobody(_tip: TopicIdPartition) -> None:
+    """There are no such looks."""
+
+
+@dataclass(slots=True)
+class AskedLooks:
+    """The loop of these looks, one per node. `look` looks at some partitions; `is_unlooked` is True
+    of one of which nothing is known since its leadership was announced. `_asked` are those that
+    wait, in the order of the calls; `_under_way` those of the present look, begun at `_began_s`.
+    """
+
+    look: Callable[[Collection[TopicIdPartition]], Awaitable[None]]
+    is_unlooked: Callable[[TopicIdPartition], bool]
+    ambient: Ambient
+    _asked: _Asked = field(default_factory=dict)
+    _under_way: _Asked = field(default_factory=dict)
+    _began_s: float | None = None
+    _has_news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def wait(self, tip: TopicIdPartition) -> None:
+        """Ask for a look at this partition; come back behind it, or when it takes too long."""
+        ended = self._under_way.get(tip) or self._asked.get(tip)
+        if ended is None:
+            if len(self._asked) >= ASKED_MAX:
+                return
+            ended = self._asked[tip] = asyncio.get_running_loop().create_future()
+            self._has_news.set()
+        if not self._is_slow:
+            await asyncio.wait({ended}, timeout=WAIT_S)
+
+    @property
+    def _is_slow(self) -> bool:
+        began_s = self._began_s
+        return began_s is not None and self.ambient.monotonic() - began_s > WAIT_S
+
+    async def run(self) -> None:
+        """Look at what is asked for, until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(ROUND_S):
+                    await self._has_news.wait()
+            except TimeoutError:
+                pass
+            await self.ambient.sleep(await self._look())
+
+    async def _look(self) -> float:
+        """Look once, if anybody waits; the pause behind it, in seconds."""
+        tips = next_look(self._asked, self.is_unlooked)
+        began_s = self.ambient.monotonic()
+        self._under_way = {tip: self._asked.pop(tip) for tip in tips}
+        if len(tips) < PARTITIONS_PER_LOOK:  # else those behind them were not gone through
+            _end(self._asked)
+            self._has_news.clear()
+        try:
+            if tips:
+                self._began_s = began_s
+                await self.look(tips)
+        except StrandlineError as error:  # the looks at everything tell it as a problem
+            logger.debug("a look that reads waited for failed: %s", error)
+        except Exception:
+            logger.exception("a look that reads waited for failed; they ask again")
+        finally:
+            self._began_s = None
+            _end(self._under_way)
+        return max(PAUSE_S, self.ambient.monotonic() - began_s)
+
+
+def _end(asked: _Asked) -> None:
+    """Let all of these go on: each sees for itself if its look told enough."""
+    for ended in asked.values():
+        if not ended.done():
+            ended.set_result(None)
+    asked.clear()
