@@ -1,4 +1,4 @@
-"""Keeps records of active segments from local retention, beside what `hold` keeps of sealed ones.
+"""Keeps records of active segments from local retention, as `hold` does for sealed segments.
 
 `active_plan` has the rules, `active_links` the links. Everything here blocks: it is a part of the
 pass over one hold directory.
@@ -47,19 +47,20 @@ from rlm.local_log.log_dir import LocalSegment
 from rlmm.segment import OFFSET_MAX
 
 SYNCS_A_PASS = 200
-"""The most new links and new checkpoints of a pass, since each is synced: a node that starts beside
-ten thousand partitions, or whose brokers' leaders all moved, makes them in many passes.
+"""Limit of the new links and new checkpoints in a pass, since each is synced: a node that starts
+beside ten thousand partitions, or sees the leaders of all of them move, makes them in many passes.
 """
 KEEPS_A_PASS = 50
-"""High watermarks kept in a pass, each with a sync, too: quiet logs wait for their turn."""
+"""Limit of the high watermarks written in a pass, each with a sync too: quiet logs take turns."""
 
 
 @dataclass(slots=True)
 class _Linked:
-    """`segments`: the broker's own when the link was last found to be of its active segment.
-    `committed`: the high watermark when the file was last seen in the log, or -1; `is_kept`: on
-    the disk, too; `is_too_high`: what the disk has proves what was cut off. `doubt`: the broker's
-    high watermark is perhaps of before a cut; `is_found`: by this process, which did not look at
+    """A link and what is known of its log. `segments`: the broker's segments when the link was last
+    seen to be its active segment. `committed`: the high watermark when the file was last seen in
+    the log, or -1; `is_kept`: it is on disk too; `is_too_high`: the value on disk is higher,
+    and would prove truncated records committed. `doubt`: the broker's high watermark may be from
+    before a truncation; `is_found`: the link is of an earlier process, and this one has not scanned
     the log yet.
     """
 
@@ -72,12 +73,14 @@ class _Linked:
     is_found: bool = False
 
     def seen(self, order: Order) -> None:
-        """The file is part of the log, by a look behind that for the facts: in between, the log may
-        have been cut and another high watermark be of what came instead. A lower one than before
-        counts: an unclean election cut the log, or the broker's file named a deleted topic's. One
-        that is not known now (the broker's file cannot be read) changes nothing, nor does what is
-        above a cut of one that is perhaps of before it: there the broker's word as the leader of
-        what came counts alone. OSError: a lower one is not kept.
+        """Take the facts of a scan, after a second look found the file still in the log: in
+        between, the log may have been truncated, and the high watermark be that of newer records.
+
+        A lower high watermark than before is taken: an unclean election truncated the log, or the
+        broker's file had that of a deleted topic. An unknown one (the broker's file cannot be read)
+        changes nothing. One that may be from before a truncation counts only below the cut; above
+        it only the offset counts that the broker reports as the leader of the new records. On
+        OSError a lower one is not on disk.
         """
         known, now = self.committed, order.facts.high_watermark
         self._look(order)
@@ -94,8 +97,8 @@ class _Linked:
             self.keep()
 
     def _look(self, order: Order) -> None:
-        """Doubt high watermarks of before a cut. The disk has it from the beginning on if one is
-        known that is above the cut, as it has a mark that is too high.
+        """Renew the doubt about high watermarks from before a cut. If a known high watermark is
+        above the cut, the doubt is written to disk at once, as for a value that is too high.
         """
         before, self.doubt = self.doubt, self._doubted(order)
         if (before is None) != (self.doubt is None):
@@ -105,28 +108,29 @@ class _Linked:
             self.is_too_high |= self.doubt.same_to < highest
 
     def _doubted(self, order: Order) -> CutDoubt | None:
-        """The doubt behind this look. A cut amid another one begins it anew, and is perhaps above
-        any high watermark that was known: another one may be written down by now.
+        """The doubt after this scan. A second cut during the doubt begins it anew, even if it is
+        above every known high watermark: a higher one may have been written by now.
         """
         written_ns, same_to = order.local.high_watermark_written_ns, self._same_to(order)
         if same_to < OFFSET_MAX:
             return CutDoubt(written_ns, same_to=same_to).joined(self.doubt)
         if self.doubt is None and self.is_found:
-            # The doubt of the process before is kept with a mark alone, and a busy log has none.
+            # An earlier process keeps its doubt only with a high watermark, which it does not write
+            # for a busy log.
             young = _of_young_epochs(order)
             known = self.committed if self.link.known_epochs() else -1
             return None if young is None else young.told(known)
         return None if self.doubt is None else self.doubt.looked(written_ns)
 
     def begins_in(self, doubt: CutDoubt, order: Order) -> None:
-        """The log was cut a moment ago, when another file of it was linked."""
+        """Begin in doubt: the log was truncated while a different file of it was linked."""
         self.committed, self.doubt = min(self.committed, doubt.same_to), doubt
         self.is_too_high = True
         self.seen(order)
 
     def left_behind(self, order: Order) -> CutDoubt | None:
-        """The doubt for the link of the file in which the log goes on. Where this one's file was
-        cut off with the log, that has no more than what was below it.
+        """The doubt for the link of the next file of the log. If this link's file was cut off, only
+        offsets below its base are unchanged.
         """
         base, local = self.link.base_offset, order.local
         bases = [each.base_offset for each in local.segments]
@@ -136,8 +140,8 @@ class _Linked:
         return doubt
 
     def _same_to(self, order: Order) -> int:
-        """The end of what the log has of what it had when the link's epochs were renewed, or its
-        head if that is higher; OFFSET_MAX: it went on in the epoch that it ended in.
+        """The end (exclusive) of the offsets that are unchanged since the link's epochs were
+        renewed, or the log's first offset if that is higher; OFFSET_MAX: nothing was truncated.
         """
         if order.local.checkpoint_bytes == self.link.checkpoint_bytes:
             return OFFSET_MAX
@@ -147,8 +151,9 @@ class _Linked:
         return max(now[0].start_offset, shared_end(before, now, OFFSET_MAX))
 
     def keep(self) -> None:
-        """Keep the high watermark for the next process: once the log is quiet, since it costs a
-        small write, or at once if the kept one is too high. One that is too low says less.
+        """Write the high watermark for the next process: once the log is quiet, since it costs a
+        small write, or at once if the one on disk is too high. One that is too low only proves
+        less.
         """
         if not self.is_kept and (self.committed >= 0 or self.is_too_high):
             keep_committed(self.link, Kept(self.committed, self.doubt is not None))
@@ -171,7 +176,9 @@ class ActiveHold:
         self._gone: dict[TopicIdPartition, list[_Linked]] = {}
 
     def find(self) -> None:
-        """Find the links of an earlier process, or of another disk. OSError: none is known."""
+        """Find the links of an earlier process, or of a newly mounted disk. On OSError no link is
+        known.
+        """
         self._links, self._unread, self._failed, self._unproven = {}, {}, {}, {}
         self._to_keep.clear()
         self._gone.clear()
@@ -182,24 +189,24 @@ class ActiveHold:
             self._links.setdefault(link.partition, []).append(linked)
 
     def unread(self) -> Iterable[Unread]:
-        """Links whose batches do not tell what they have, and those of which the last pass could
-        make no unit: below the log's head when the disk failed, not known to be committed yet, or
-        without room for the part that is.
+        """Links whose batches cannot be read, and those that the last pass could not turn into
+        units: the disk failed, or they are not proven committed yet, or the disk has no room for a
+        copy of the committed part.
         """
         unproven = list(self._unproven.items())
         away = (Unread(each.unit.partition, why_unread(path, each)) for path, each in unproven)
         return [*self._unread.values(), *self._failed.values(), *away]
 
     def unproven(self) -> list[Unit]:
-        """The units that links would be, if these were known to be committed, of replicas that are
-        not here or whose broker does not answer, and those without room for their committed part.
-        They count as held alone, and in doubt: before any that can be copied they go.
+        """The future units of links that are not proven committed yet (their replica is not on this
+        node, or its broker does not answer), and of links without room for their committed part.
+        They count as held alone and in doubt, so they are released before units that can be copied.
         """
         denied = list(self._unproven.values())
         return [replace(each.unit, doubt=str(each)) for each in denied]
 
     def let_go(self, unit: Unit, why: Release, passed: Passed) -> bool:
-        """Remove the link of an `unproven` unit; False if it is none."""
+        """Remove the link of an `unproven` unit; False if the unit is not one of them."""
         links = (each.link for each in self._links.get(unit.partition, ()))
         link = next((each for each in links if each.log_path == unit.segment.log_path), None)
         if link is not None:
@@ -232,8 +239,8 @@ class ActiveHold:
                         linked.begins_in(doubt, order)
 
     def _doubt(self, order: Order) -> CutDoubt | None:
-        """The doubt by the links of other files of the log, also those that went; without any, by
-        the age of its epochs.
+        """The doubt, from the links of other files of the log, removed ones included; if there is
+        none, from the age of its epochs.
         """
         id_, start = order.local.partition, order.local.segments[0].base_offset
         others = (each for each in self._links.get(id_, ()) if each.link.base_offset >= start)
@@ -247,7 +254,7 @@ class ActiveHold:
         return doubt
 
     def _keep_some(self, passed: Passed) -> None:
-        """Keep high watermarks of quiet logs, the one that waits longest first."""
+        """Write high watermarks of quiet logs, the longest waiting first."""
         for key, linked in list(self._to_keep.items())[:KEEPS_A_PASS]:
             del self._to_keep[key]
             if any(each is linked for each in self._links.get(linked.link.partition, ())):
@@ -255,7 +262,9 @@ class ActiveHold:
                     linked.keep()
 
     def _to_link(self, orders: Orders) -> list[Order]:
-        """The orders whose turn it is: where links fail, others have their turn all the same."""
+        """The partitions to link in this pass, in turns, so that failing ones do not hold up the
+        rest.
+        """
         found: dict[TopicIdPartition, Order] = {}
         for partition, order in orders.by_partition.items():
             active = to_link(order.facts)
@@ -266,7 +275,7 @@ class ActiveHold:
             if active.base_offset not in known:
                 found[partition] = order
             else:
-                self._gone.pop(partition, None)  # the look told it
+                self._gone.pop(partition, None)  # the link's own scan has the doubt
         here = orders.by_partition
         self._gone = {each: gone for each, gone in self._gone.items() if each in here}
         last = self._last_tried
@@ -285,7 +294,7 @@ class ActiveHold:
                     self._quiet(each, order)
                 yield each
                 continue
-            stays = True  # where that fails
+            stays = True  # kept if the next lines fail
             with passed.going_on():
                 if self._settled(each, orders, held, passed) is Fate.KEEP:
                     self._renew(each, order)
@@ -297,15 +306,15 @@ class ActiveHold:
                 yield each
 
     def _note_gone(self, linked: _Linked, order: Order | None) -> None:
-        """Remember a link that goes, for the one of the file in which the log goes on, now or once
-        that has a record: a cut may be known by then, or come in between.
+        """Remember a removed link, for the link of the log's next file, which is made now or once
+        that file has a record: a truncation may be known by then, or happen in between.
         """
         if order is not None:
             linked.doubt = linked.left_behind(order)
             self._gone.setdefault(linked.link.partition, []).append(linked)
 
     def _quiet(self, linked: _Linked, order: Order) -> None:
-        """Nothing was written to the log since the last look, by which the file was part of it."""
+        """Handle a link whose log has not changed since the last scan, when its file was in it."""
         is_news = order.facts.high_watermark != linked.committed or linked.doubt is not None
         if is_news and own_segment(order.local, linked.link.segment) is not None:
             linked.seen(order)
@@ -313,7 +322,7 @@ class ActiveHold:
             self._to_keep.setdefault(id(linked), linked)
 
     def _settled(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
-        """KEEP the link, or DROP it, of which there is a unit if there is to be one."""
+        """KEEP the link, or DROP it, after its unit was made if one is needed."""
         link = linked.link
         order = orders.by_partition.get(link.partition)
         self._failed.pop(link.path, None)
@@ -321,7 +330,7 @@ class ActiveHold:
             found = self._fate(link, orders, held)
             if found is Fate.HOLD:
                 found = self._hold(linked, orders, held, passed)
-            else:  # a replica that was away has it again
+            else:  # a replica that was missing has the file again
                 self._unread.pop(link.path, None)
                 self._unproven.pop(link.path, None)
         except OSError as error:
@@ -335,24 +344,26 @@ class ActiveHold:
         if order is None:
             if link.partition in orders.deleted:
                 return Fate.DROP
-            # Of a replica that cannot be read now, or that is not here any more.
+            # The replica cannot be read now, or is not on this node any more.
             is_there = is_in_a_log(link.partition, link.log_path, self._directory.log_dirs)
             return Fate.KEEP if is_there else Fate.HOLD
         own = own_segment(order.local, link.segment)
         named = (each for each in order.local.segments if each.base_offset == link.base_offset)
         if own is None and any(not each.log_path.exists() for each in named):
-            return Fate.KEEP  # removed since the look: the next one tells how
+            return Fate.KEEP  # removed since the scan: the next one shows how
         mine = (unit for unit in held if unit.partition == link.partition)
         return fate(order.facts, link.base_offset, link.known_epochs(), own, mine)
 
     def _renew(self, linked: _Linked, order: Order | None) -> None:
-        """Link what came beside a file that is still a part of the log."""
+        """Link the index files made since, if the link's file is still part of the log."""
         if order is None or own_segment(order.local, linked.link.segment) is None:
             return
         is_another = linked.link.checkpoint_bytes != order.local.checkpoint_bytes
         if is_another and order.local.leader_epochs:
             if self._syncs_left <= 0:
-                return  # in a later pass: the mark of now may be of behind these epochs
+                # Do it in a later pass: until the new epochs are on disk, the high watermark is not
+                # taken either, since it may be from after them.
+                return
             self._syncs_left -= 1
         linked.seen(order)
         linked.link = link_beside(linked.link, order.local)
@@ -360,14 +371,14 @@ class ActiveHold:
         linked.segments = order.local.segments if is_active else None
 
     def _hold(self, linked: _Linked, orders: Orders, held: list[Unit], passed: Passed) -> Fate:
-        """Make a unit of a file that has left the log; KEEP if its batches do not tell what it
-        has.
+        """Make a unit of a file that has left the log; KEEP the link if its batches cannot be read,
+        or are not proven committed yet.
         """
         link = linked.link
         order = orders.by_partition.get(link.partition)
         waits = orders.may_yet_prove(link.partition)
         if link.path in self._unread or (waits and link.path in self._unproven):
-            return Fate.KEEP  # nobody writes to it: it was read before
+            return Fate.KEEP  # it was read before, and is no longer written to
         mine = [unit for unit in held if unit.partition == link.partition]
         if any(is_one_file(unit.segment, link.segment) for unit in mine):
             return Fate.DROP
@@ -391,7 +402,7 @@ class ActiveHold:
             return Fate.DROP
         except OSError as error:
             if error.errno not in FULL or any(each.alone for each in held):
-                raise  # what is held alone makes room for the next pass
+                raise  # the release of units held alone makes room for the next pass
             self._drop(link, passed, _no_room(link, order))
             return Fate.DROP
         if told.unit is not None:
@@ -401,7 +412,7 @@ class ActiveHold:
         return Fate.DROP
 
     def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:
-        """Remove a link, and tell so. A disk that is away tells nothing, and is an OSError."""
+        """Remove a link, and report `told`. OSError, and no report, if the disk is not mounted."""
         os.stat(self._directory.path)
         self._unread.pop(link.path, None)
         self._unproven.pop(link.path, None)
@@ -419,7 +430,9 @@ def _of_young_epochs(order: Order) -> CutDoubt | None:
 
 
 def _no_room(link: ActiveLink, order: Order | None) -> HoldReleased:
-    """The end of a file that nobody reads is where the log begins now, at most."""
+    """The event for a link dropped for lack of room. Its file is not read, so its end is taken to
+    be the offset where the log begins now, the highest it can be.
+    """
     base = link.base_offset
     end = base if order is None else order.local.segments[0].base_offset - 1
     size, why = os.stat(link.log_path).st_size, Release.FREE_BYTES_MIN

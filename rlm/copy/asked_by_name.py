@@ -1,9 +1,9 @@
 """Asks the broker about a partition by its topic's name, and checks that it is still the same
 topic.
 
-Another topic of that name may have been made since the directory was looked at. If the directory is
-still the same topic's after the answer, it was so when the broker gave it. Of a disk that is not
-seen from here the broker's id of that name tells the same.
+A new topic of that name may have been made since the directory was scanned. If the directory still
+belongs to the same topic after the answer, it did when the broker gave it. For a disk that this
+node does not see, the broker's topic id for the name is compared instead.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Said = TypeVar("Said")
 
 
 async def word_of(broker: BrokerPort, local: LocalPartition) -> BrokerWord:
-    """The broker's word on its leadership of this replica now."""
+    """The broker's answer about its leadership of this replica now."""
     return await _ask(broker, local, broker.leadership)
 
 
 async def log_start_of(
     broker: BrokerPort, local: LocalPartition
 ) -> LocalLogStart | NotLeading | NoAnswer:
-    """The first offset on its disk, if it leads this replica."""
+    """The first offset on the broker's disk, if it leads this replica."""
     return await _ask(broker, local, broker.local_log_start)
 
 
@@ -44,7 +44,7 @@ async def tiered_log_start_of(
 async def highest_tiered_of(
     broker: BrokerPort, local: LocalPartition
 ) -> int | NotLeading | NoAnswer:
-    """The highest offset that the broker takes for copied, if it leads this replica; -1: none."""
+    """The highest offset that the broker considers copied, if it leads this replica; -1: none."""
     return await _ask(broker, local, broker.highest_tiered)
 
 

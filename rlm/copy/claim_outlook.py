@@ -1,10 +1,10 @@
 """Forecasts this node's next claim of a partition, and decides if an admin may reset the claim.
 Pure.
 
-A ClaimReset lets the next claim cut the lineage as far as the admin confirmed: readers get nothing
-above the cut, and retention then deletes it. So a reset is only for a refused claim, on the node
-that makes it, and, if it cuts, while nothing of the topic is deleted: until deleting is resumed, a
-leader with the right checkpoint brings all of it back.
+A ClaimReset lets the next claim truncate the lineage as far as the admin confirmed: readers get no
+record above the cut, and retention then deletes those segments. So a reset is allowed only for a
+refused claim, on the node that makes that claim, and, if it truncates, only while deleting is
+paused for the topic: until deleting is resumed, a leader with the right checkpoint restores all.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 class ClaimCourse:
     """One claim as apply would judge it.
 
-    `cut_at`: where it would cut the lineage, if at all; `cut_offsets`: the copied offsets it would
-    take out. `after`: the partition after the claim, None if it is refused.
+    `cut_at`: the offset where it would truncate the lineage, if at all; `cut_offsets`: the number
+    of copied offsets it would take out. `after`: the partition after the claim; None if refused.
     """
 
     verdict: Verdict
@@ -56,14 +56,14 @@ class ClaimOutlook:
 
 @dataclass(frozen=True, slots=True)
 class NoOutlook:
-    """This node would claim nothing now."""
+    """This node would make no claim now; `why` is the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRefusal:
-    """`reason` is a stable upper-case word, `text` an instruction."""
+    """A refused reset. `reason` is a stable upper-case word, `text` an instruction."""
 
     reason: str
     text: str
@@ -75,7 +75,7 @@ def claim_outlook(
     metadata: MetadataReads,
     incarnation: Incarnation,
 ) -> ClaimOutlook | NoOutlook:
-    """Judge this node's claim by its broker's word, its disk and the metadata."""
+    """Forecast this node's claim from its broker's answer, its disk and the metadata."""
     state = metadata.partition_state(partition)
     if work is None or work.local is None:
         return NoOutlook("it has no replica of the partition")
@@ -88,14 +88,14 @@ def claim_outlook(
         return NoOutlook("its broker does not lead the partition")
     if state is not None and state.adopting and work.found is None:
         return NoOutlook(
-            "it has not read yet what the stores have of the partition since the restart from a "
-            "snapshot, and its claim carries the leader epochs that they tell"
+            "it has not read the partition's segments in the stores since the restart from a "
+            "snapshot, and its claim contains the leader epochs found there"
         )
     checkpoint = work.epochs_to_claim(work.word.leader_epoch, metadata)
     if not checkpoint or checkpoint[-1].epoch != work.word.leader_epoch:
         return NoOutlook(
-            f"its broker leads at epoch {work.word.leader_epoch}, and the leader-epoch-checkpoint "
-            "on its disk does not end there yet"
+            f"its broker leads at epoch {work.word.leader_epoch}, but the leader-epoch-checkpoint "
+            "on its disk does not end with that epoch yet"
         )
     asked = AskedClaim(
         partition,
@@ -125,8 +125,8 @@ def _course(state: PartitionState | None, forecast: ClaimForecast) -> ClaimCours
 
 
 def is_cut_off(row: RemoteLogSegmentMetadata, before: Epochs, after: Epochs) -> bool:
-    """True if a finished segment serves something by the lineage `before` and nothing by `after`,
-    so that retention deletes it.
+    """True if a finished segment serves offsets by the lineage `before` but none by `after`, so
+    that retention deletes it.
     """
     return (
         row.state is SegmentState.COPY_SEGMENT_FINISHED
@@ -149,7 +149,7 @@ def reset_refusal(
     *,
     deleting_paused: bool,
 ) -> ResetRefusal | None:
-    """The reason against an admin's reset now; None if it helps and by itself loses nothing."""
+    """The reason against an admin's reset now; None if it helps and by itself loses no record."""
     kept_away = _kept_away(state)
     if kept_away is not None:
         return kept_away
@@ -172,9 +172,9 @@ def reset_refusal(
         topic = state.partition.topic
         return ResetRefusal(
             "DELETING_NOT_PAUSED",
-            f"retention would delete what the next claim takes out of the lineage: first "
-            f"`strandline pause deleting --topic {topic}`. Resume it once the data that is left "
-            "is known to be right",
+            f"retention would delete the segments that the next claim takes out of the lineage: "
+            f"first `strandline pause deleting --topic {topic}`. Resume it once the data that is "
+            "left is known to be right",
         )
     return None
 
@@ -189,7 +189,7 @@ def _kept_away(state: PartitionState) -> ResetRefusal | None:
     if state.mode is not Mode.SIDECAR:
         return ResetRefusal(
             "MODE",
-            f"no node claims a partition in mode {state.mode.name.lower()}: a reset would wait for "
-            "whoever comes. Set the mode first",
+            f"no node claims a partition in mode {state.mode.name.lower()}: a reset would stay for "
+            "any later claim. Set the mode first",
         )
     return None

@@ -1,7 +1,7 @@
-"""Records, once per partition, that Kafka's log cleaner may have been in it.
+"""Records, once per partition, that Kafka's log cleaner may have worked in it.
 
-Another node may later tier a topic that is compacted now. A moved replica has no checkpoint of the
-cleaner, and segments that lost whole batches need not show it.
+A different node may later tier a topic that is compacted now. A moved replica has no checkpoint of
+the cleaner, and segments from which it removed whole batches need not show that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CHECKPOINT_SEEN = "the broker's cleaner-offset-checkpoint names it"
 def recorder(
     metadata: RemoteLogMetadataManager, deadline_s: float
 ) -> Callable[[TopicIdPartition, str], Awaitable[None]]:
-    """Returns the call that records that gaps are legal in a partition from now on, and why."""
+    """Return the function that records that gaps are legal in a partition from now on, and why."""
 
     async def record(partition: TopicIdPartition, why: str) -> None:
         await metadata.record_gaps_allowed(GapsAllowed(partition, why), deadline_s=deadline_s)
@@ -38,8 +38,9 @@ def recorder(
 
 @dataclass(slots=True)
 class CompactionSeen:
-    """One round of records at a time; a later look repeats failed ones. `_settled`: partitions that
-    need no more record, or get none; bounded by the log directories.
+    """Proposes one round of records at a time; a later scan repeats failed ones. `_settled`:
+    partitions that need no record any more, or whose record was refused; bounded by the log
+    directories.
     """
 
     metadata: RemoteLogMetadataManager
@@ -48,7 +49,7 @@ class CompactionSeen:
     _task: asyncio.Task[None] | None = None
 
     def after_look(self, works: Iterable[PartitionWork]) -> None:
-        """Start to record the compaction that the look shows; returns at once."""
+        """Start to record the compaction that the scan found; returns at once."""
         if self._task is not None and not self._task.done():
             return
         found: list[GapsAllowed] = []
@@ -67,7 +68,7 @@ class CompactionSeen:
             self._task = asyncio.create_task(self._record(found), name="record compaction")
 
     async def close(self) -> None:
-        """End the present round."""
+        """Cancel the current round."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -77,7 +78,7 @@ class CompactionSeen:
             try:
                 await self.metadata.record_gaps_allowed(record, deadline_s=self.deadline_s)
             except (RetryLater, OutcomeUnknown):
-                return  # no quorum leader now: a later look finds it again
+                return  # no quorum leader now: a later scan finds it again
             except StrandlineError as error:
                 logger.info("%s: %s is not recorded: %s", record.partition, record.why, error)
             self._settled.add(record.partition)

@@ -2,8 +2,8 @@
 
     COPY_SEGMENT_STARTED applied  ->  upload in a worker  ->  COPY_SEGMENT_FINISHED applied
 
-Invariant: no object is written before its segment id is in the log (delete_order, and
-quiesced_bucket_equals_metadata, rest on it). `clean_up`, here or on any later leader's node, finds
+Invariant: no object is written before its segment id is in the log (the invariants delete_order and
+quiesced_bucket_equals_metadata depend on it). `clean_up`, here or on any later leader's node, finds
 a failed or cancelled attempt as a row in COPY_SEGMENT_STARTED.
 """
 
@@ -41,7 +41,7 @@ from rlmm.segment import (
 
 STALL_CHECKS_PER_DEADLINE = 4
 SLACK_FACTOR = 1.5
-"""Slack for retries and uneven shares in a duration derived from a limit."""
+"""Factor for retries and uneven shares in a duration that is derived from a rate limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class CopyOrder:
 
     @property
     def source(self) -> SourceRuns | None:
-        """The source, if it is not the whole `.log` as it is."""
+        """The runs to copy, if the source is not the whole `.log`; else None."""
         if self.stretch is None:
             return None
         assert self.segment.next_base_offset is not None, "the active segment is never copied"
@@ -88,7 +88,7 @@ class CopyOrder:
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """COPY_SEGMENT_FINISHED is applied."""
+    """A successful attempt: its COPY_SEGMENT_FINISHED is applied."""
 
     row: RemoteLogSegmentMetadata
     result: CopyResult
@@ -96,9 +96,9 @@ class Copied:
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """The attempt failed, and nothing was copied. `row` None: nothing was proposed, so nothing
-    needs a clean-up; else it is in COPY_SEGMENT_STARTED, or may get there later after a lost
-    answer.
+    """A failed attempt: the segment is not copied. `row` None: no record was proposed, so there is
+    nothing to clean up; else the row is in COPY_SEGMENT_STARTED, or, if the response was lost, may
+    get there later.
     """
 
     error: Exception
@@ -113,16 +113,16 @@ RecordCleaned = Callable[[TopicIdPartition, str], Awaitable[None]]
 CLEANED = "batches of it show that Kafka's log cleaner was at work"
 
 ProducersBelow = Callable[[TopicIdPartition, int], Awaitable[bytes | None]]
-"""The producer snapshot at an offset as the tier tells it (`rlm.fetch.producers_below`)."""
+"""Reads the producer snapshot at an offset from the tier (`rlm.fetch.producers_below`)."""
 
 
 async def nothing_known(_partition: TopicIdPartition, _offset: int) -> bytes | None:
-    """There is no tier to ask."""
+    """The `ProducersBelow` without a tier: always None."""
     return None
 
 
 SlackOf = Callable[[str, int], float]
-"""Seconds more that so many bytes of a topic may take because of a rate limit."""
+"""Gives the extra seconds that so many bytes of a topic may take because of a rate limit."""
 
 
 BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]
@@ -130,20 +130,21 @@ BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]
 
 
 async def nothing_more(_row: RemoteLogSegmentMetadata, _result: CopyResult) -> None:
-    """No check: the upload verified everything."""
+    """The `BeforeFinish` without a check: the upload verified everything."""
 
 
 def no_slack(_topic: str, _size_bytes: int) -> float:
-    """No limits."""
+    """The `SlackOf` without rate limits: 0 seconds."""
     return 0.0
 
 
 @dataclass(slots=True, kw_only=True)
 class Copier:
-    """Runs attempts, and remembers this incarnation's, which are no left-overs.
+    """Runs attempts, and remembers those of this process, which are no left-overs.
 
     `read_facts` blocks for a few file reads and runs in an executor. `confirm_prefix` raises
-    Refused once the store's prefix is another cluster's. `record_cleaned` raises like any proposal.
+    Refused once the store's prefix belongs to a different cluster. `record_cleaned` raises like any
+    proposal.
     """
 
     proposals: Proposals
@@ -171,8 +172,8 @@ class Copier:
         on_row: Callable[[RemoteLogSegmentMetadata], None],
         before_finish: BeforeFinish = nothing_more,
     ) -> Copied | AttemptFailed:
-        """Try once. `on_row` gets the row before its proposal; an error of `before_finish` ends the
-        attempt. Raises only CancelledError.
+        """Run one attempt. `on_row` receives the row before its proposal; an error of
+        `before_finish` ends the attempt. Raises only CancelledError.
         """
         try:
             await self.confirm_prefix(store)
@@ -187,7 +188,9 @@ class Copier:
 
     @contextmanager
     def _under_way(self, segment_uuid: Uuid) -> Iterator[None]:
-        """The pool promises: once it returned, raised or was cancelled, no byte follows."""
+        """Mark the segment as being uploaded. The pool guarantees that no byte is sent after its
+        call returned, raised or was cancelled.
+        """
         outermost = segment_uuid not in self._uploading
         self._uploading.add(segment_uuid)
         try:
@@ -204,7 +207,7 @@ class Copier:
         except TimeoutError:
             raise RetryLater(
                 f"the producers' state at offset {offset} could not be read from the tier within "
-                f"{deadline_s:g} s: does the store answer?"
+                f"{deadline_s:g} s: check whether the store answers"
             ) from None
         return replace(order, producers_at_base=below)
 
@@ -217,12 +220,12 @@ class Copier:
                 facts = await asyncio.to_thread(self.read_facts, segment, order.lineage)
         except TimeoutError:
             raise RetryLater(
-                f"{segment.log_path} could not be looked at within {deadline_s:g} s: is the disk "
-                "all right?"
+                f"{segment.log_path} could not be read within {deadline_s:g} s: check whether the "
+                "disk hangs"
             ) from None
         if order.from_links and facts.size_bytes != segment.size_bytes:
-            # The broker cut its own log through the shared inode. In its own directory the
-            # neighbouring segments show that; here nothing else would notice the missing batches.
+            # The broker truncated its log through the shared inode. In its own directory the
+            # neighbouring segments show that; here this check alone notices the missing batches.
             raise Conflict(
                 f"{segment.log_path} had {segment.size_bytes} bytes when it was planned and has "
                 f"{facts.size_bytes} now",
@@ -251,21 +254,23 @@ class Copier:
         )
 
     def deadline_s(self, topic: str, size_bytes: int) -> float:
-        """The longest time of one upload, from its turn on. A limited rate is shared by all
-        parallel copies, and retries take some.
+        """The longest time of one upload, from its start. A limited rate is shared by all parallel
+        copies, and retries take a part of it.
         """
         shared_bytes = size_bytes * self._around.limits.copies_parallel_max
         slack_s = SLACK_FACTOR * self.slack_of(topic, shared_bytes)
         return self._around.limits.upload_deadline_s + slack_s
 
     def _stall_s(self, topic: str) -> float:
-        """Progress is told part by part, and under a limit all parts under way share the rate."""
+        """The longest time without progress. Progress is reported part by part, and under a rate
+        limit all parts under way share the rate.
+        """
         limits = self._around.limits
         parts_bytes = limits.part_bytes * (limits.parts_parallel + 1) * limits.copies_parallel_max
         return limits.stall_deadline_s + SLACK_FACTOR * self.slack_of(topic, parts_bytes)
 
     def survey_job(self, order: CopyOrder, store: TierStore) -> CopyJob:
-        """The job for a copy of the whole segment, only to look at it."""
+        """The job to survey the whole segment: that of a copy which is not made."""
         segment = order.segment
         assert segment.next_base_offset is not None, "the active segment is never copied"
         first = max(segment.base_offset, segment.first_known_offset)
@@ -305,7 +310,7 @@ class Copier:
             check_size(row, result)
             await before_finish(row, result)
             if result.cleaned and not order.gaps_allowed:
-                # Before the copy counts: after a restart nobody reads this segment again.
+                # Before the copy is finished: after that, no process reads this segment again.
                 await self.record_cleaned(order.partition, CLEANED)
             await self.proposals.finish_copy(self._finished(row, result))
         except Exception as error:  # noqa: BLE001 - an attempt's failure is its result
@@ -392,7 +397,7 @@ class Copier:
         finally:
             guard.cancel()
             upload.cancel()
-            # Only once the pool lets go is it certain that no byte of this attempt follows.
+            # Only after the pool's call has ended is it certain that this attempt sends no more.
             await asyncio.gather(upload, guard, return_exceptions=True)
 
 
@@ -402,16 +407,19 @@ def check_size(row: RemoteLogSegmentMetadata, result: CopyResult) -> None:
     """
     if result.log_bytes != row.size_bytes:
         raise Conflict(
-            f"{row.segment_id} was added with {row.size_bytes} bytes and has {result.log_bytes}",
+            f"{row.segment_id} was added with {row.size_bytes} bytes, but its copy has "
+            f"{result.log_bytes}",
             reason=CHANGED,
         )
 
 
 def _facts_of_stretch(order: CopyOrder, facts: SegmentFacts) -> SegmentFacts:
-    """The indexes beside the `.log` tell nothing of fetched or left-out batches."""
+    """The facts of a stretch: the indexes beside the `.log` do not cover fetched or left-out
+    batches.
+    """
     stretch, damage = order.stretch, order.damage
-    assert stretch is not None, "asked for a stretch"
-    assert damage is not None, "which is of a damaged segment"
+    assert stretch is not None, "only called for a stretch"
+    assert damage is not None, "a stretch belongs to a damaged segment"
     first = max(stretch.first, order.segment.first_known_offset)
     epochs = segment_epochs(order.lineage, first, stretch.last + 1)
     return SegmentFacts(

@@ -1,4 +1,4 @@
-"""Makes the order to copy what a partition's plan names."""
+"""Makes the copy order of the segment that a partition's plan chose."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from rlmm.partition_state import PartitionState
 async def order_of(
     work: PartitionWork, state: PartitionState | None, step: CopySegment, mender: Mender
 ) -> CopyOrder | None:
-    """The order for the whole segment; None if it is not here any more. Files that are gone get a
-    stand-in of the mender.
+    """The order for the whole segment; None if it is not on this node any more. For files that are
+    gone the mender makes an empty stand-in segment.
     """
     local = work.local
     if state is None or local is None or work.claim is None:
@@ -31,7 +31,7 @@ async def order_of(
     held = tuple(unit for unit in work.kept if unit.segment == segment)
     from_links = step.gone or bool(held)
     first = max(segment.base_offset, segment.first_known_offset)
-    # A held segment may lie below all that the claims' checkpoints told, also in lower epochs.
+    # A held segment may lie below the first entry of every claim's checkpoint, in lower epochs too.
     lineage = known_from(with_heads(held, state.lineage), first)
     return CopyOrder(
         work.partition, segment, lineage, state.log_start_offset, work.claim.token,

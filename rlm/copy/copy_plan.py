@@ -37,8 +37,8 @@ class Segment(Protocol):
 
     @property
     def first_known_offset(self) -> int:
-        """The start of the records with known epochs, if DeleteRecords took those below it; else
-        anything at or below the base.
+        """The first offset with a known epoch, if DeleteRecords removed the records below it; else
+        any value at or below the base.
         """
 
 
@@ -51,11 +51,11 @@ class PlanFacts:
     held from local retention and may leave gaps, or overlap; the others are the broker's own.
 
     `local_log_start_offset`: the larger of the broker's log start and the first segment's base.
-    `last_stable_offset` belongs to the epoch of the standing claim. `fills_tried`: ranges of
+    `last_stable_offset` belongs to the epoch of the claim in force. `fills_tried`: ranges of
     segments copied, or tried, into a lost range under this claim. `paused` and `clock_trouble` are
-    sentences, or None. `log_start_said`: the broker's log start by its own word or its checkpoint,
-    whichever is larger. `files_wanted_from`: from there on the log should have files, by the same,
-    and without a broker by its first epoch too.
+    sentences, or None. `log_start_said`: the broker's log start from its answer or its checkpoint,
+    whichever is larger. `files_wanted_from`: the log should have files from this offset on; it is
+    the same log start, or without a broker the first epoch's start if that is larger.
     """
 
     segments: Sequence[Segment]
@@ -76,7 +76,7 @@ class PlanFacts:
 @dataclass(frozen=True, slots=True)
 class CopySegment:
     """Copy the segment [base, next base). `fills_lost_range`: it is below the next offset. `gone`:
-    this log should have files there and has none, so its batches are fetched.
+    the log should have files there but has none, so its batches are fetched.
     """
 
     base_offset: int
@@ -92,13 +92,17 @@ class CopySegment:
 
     @property
     def offsets(self) -> Offsets:
-        """The identity among segments of one base: borders move when a replica is fetched again."""
+        """The first and last offset, which identify the segment: when a replica is fetched again,
+        a segment of the same base may have a different end.
+        """
         return self.base_offset, self.end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class RecordLogStart:
-    """Nothing was copied yet: the tier's log begins where the local log begins now."""
+    """Record that the tier's log begins at `offset`, where the local log begins now; nothing was
+    copied yet.
+    """
 
     offset: int
     leader_epoch: int
@@ -106,7 +110,7 @@ class RecordLogStart:
 
 @dataclass(frozen=True, slots=True)
 class RecordLostRange:
-    """Offsets [start, end] (inclusive) are gone from this log and were never copied."""
+    """Record offsets [start, end] (inclusive) as lost: gone from this log and never copied."""
 
     start: int
     end: int
@@ -146,10 +150,10 @@ def _held_back(facts: PlanFacts) -> Wait | None:
 
 
 def _epochs_missing(facts: PlanFacts) -> Wait | None:
-    """Wait if records below the first known epoch may still be there: DeleteRecords took them, or
-    the checkpoint was lost and begun again. They are lost only once the broker or its checkpoint
-    says that the log starts there: without a recorded log start Kafka takes the first segment's
-    base (LogLoader.load).
+    """Wait if records below the first known epoch may still exist: either DeleteRecords removed
+    them, or the checkpoint was lost and begun again. They are lost only once the broker or its log
+    start checkpoint reports that the log starts above them: without a recorded log start Kafka uses
+    the first segment's base (LogLoader.load).
     """
     first = facts.segments[facts.linked_count]
     known_from = facts.local_log_start_offset
@@ -175,8 +179,8 @@ def _first_log_start(facts: PlanFacts) -> Step:
         return Wait(WhyNot.CLOCK, facts.clock_trouble)
     offset = min(_history_start(facts), max(facts.files_wanted_from, _first_epoch_start(facts)))
     if offset > facts.last_stable_offset:
-        # A broker's log never starts above its last stable offset: such facts are damaged or of
-        # another moment, and a recorded log start never goes back.
+        # A broker's log never starts above its last stable offset: such facts are damaged or from
+        # different moments, and a recorded log start never goes back.
         return _waiting_for_lso(facts, offset)
     epoch = epoch_for_offset(facts.checkpoint, offset)
     if epoch is None:
@@ -192,8 +196,8 @@ def _history_start(facts: PlanFacts) -> int:
     """The start of the history on this machine, with held segments of the lineage that join the
     live log.
 
-    DeleteRecords sets a log start inside the first segment; nothing below it comes back. Segments
-    that the claim did not know may be of another history and cannot be copied.
+    DeleteRecords sets a log start inside the first segment; no record below it comes back. Segments
+    whose epochs the claim did not contain may belong to a different history, and cannot be copied.
     """
     offset = facts.local_log_start_offset
     if offset > facts.segments[facts.linked_count].base_offset:
@@ -211,7 +215,9 @@ def _history_start(facts: PlanFacts) -> int:
 
 
 def _without_diverged_held(facts: PlanFacts) -> PlanFacts:
-    """Leave out held segments of another lineage: they can never be copied, and delay nothing."""
+    """The facts without held segments outside the lineage: they can never be copied, and must not
+    delay others.
+    """
     linked = facts.segments[: facts.linked_count]
     fitting = [
         segment
@@ -230,7 +236,8 @@ def _first_offset_left(facts: PlanFacts) -> int:
     """The base of the first segment that reaches the next offset, at least the broker's log start
     for its own segments.
 
-    A gap among the broker's own is damage, or a look at a moment of change: it loses nothing.
+    A gap among the broker's own segments is damage, or was seen while the broker changed the
+    directory: it is not recorded as lost.
     """
     for segment in facts.segments[: facts.linked_count]:
         end = segment.next_base_offset
@@ -285,7 +292,7 @@ def _next_segment(facts: PlanFacts) -> Step:
             return Wait(
                 WhyNot.DIVERGED,
                 f"segment {segment.base_offset} to {end - 1} does not lie in the partition's "
-                "lineage; a leader with a higher epoch wrote other records at these offsets",
+                "lineage; a leader with a higher epoch wrote different records at these offsets",
             )
         return _copy(segment, fills_lost_range=False)
     last_base = facts.segments[-1].base_offset
@@ -316,7 +323,7 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
         return False
     first = _first_served(facts, segment)
     overlaps = any(
-        # Later ranges are met when the copying gets there.
+        # Later ranges are handled when copying reaches them.
         max(lost.start, first) <= min(lost.end, end - 1) and lost.start < facts.state.next_offset
         for lost in facts.state.lost_ranges
     )
@@ -324,8 +331,8 @@ def _fills_a_lost_range(facts: PlanFacts, segment: Segment) -> bool:
 
 
 def _first_served(facts: PlanFacts, segment: Segment) -> int:
-    """The start of the segment's records that the lineage serves: of epochs below its first one it
-    serves none.
+    """The first offset of the segment that the lineage serves: it serves no record of an epoch
+    below its own first one.
     """
     first, lineage = _first_known(segment), facts.state.lineage
     if not lineage:
@@ -340,8 +347,8 @@ def _first_known(segment: Segment) -> int:
 
 
 def _in_lineage(facts: PlanFacts, segment: Segment, next_base: int) -> bool:
-    """True if the segment is in the merged lineage, by its own epochs: below its first known offset
-    the checkpoint has those of held segments.
+    """True if the segment's own epochs are in the merged lineage. Only epochs from its first known
+    offset on are compared: below it the checkpoint has those of held segments.
     """
     base = segment.base_offset
     epochs = entries_in_range(facts.checkpoint, _first_known(segment), next_base)
@@ -366,8 +373,8 @@ def eligible_bytes(facts: PlanFacts) -> int:
 
 
 def uncopied(segments: Iterable[AnySegment], next_offset: int) -> tuple[AnySegment, ...]:
-    """Sealed segments that are copied from the next offset on if nothing else happens, in that
-    order: none that ends within those before it, which may be held and reach over it.
+    """Sealed segments that will be copied from the next offset on, in that order, if nothing else
+    happens. A segment is left out if earlier ones, such as a longer held one, cover it.
     """
     found = []
     for segment in segments:

@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 PATIENCE_S = 60.0
-"""The longest wait of a partition that others may pass: after it the partition goes before all
-later ones, whatever their backlog.
+"""The longest time during which later partitions may overtake a waiting one: after it, it goes
+before all of them, whatever their backlog.
 """
 
 
@@ -33,9 +33,9 @@ class Waiting:
 def next_in_line(waiting: Sequence[Waiting]) -> int:
     """The index of the one to go first: the largest backlog times its age and time in the queue.
 
-    A few bytes could wait for ever beside terabytes. So, as an invariant
-    (nobody_is_overtaken_past_patience): of those who waited for `PATIENCE_S` the first comer goes
-    before everybody else. Ties go to the first comer.
+    A small backlog could wait for ever beside terabytes. So, as an invariant
+    (nobody_is_overtaken_past_patience): a partition that has waited for `PATIENCE_S` goes before
+    all others, the longest waiting first. Ties go to the first in the queue.
     """
     longest = max(range(len(waiting)), key=lambda number: waiting[number].waited_s)
     if waiting[longest].waited_s >= PATIENCE_S:

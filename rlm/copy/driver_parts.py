@@ -20,8 +20,8 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """The tier: its metadata and its stores, what the stores have without a row (adoption), and
-    rows that go again.
+    """The tier: its metadata and its stores, the adoption of objects without a row, and the
+    clean-up of left-over rows.
     """
 
     metadata: RemoteLogMetadataManager
@@ -32,7 +32,9 @@ class Tier:
 
 @dataclass(frozen=True, slots=True)
 class Copying:
-    """A copy waits for a slot, is made, and mends the damage that it finds."""
+    """The parts of a copy: the slots that it waits for, the attempts, and the repair of damage that
+    they find.
+    """
 
     copier: Copier
     slots: CopySlots
@@ -41,9 +43,10 @@ class Copying:
 
 @dataclass(frozen=True, slots=True)
 class Leading:
-    """A partition is claimed by the broker's word, or its plug-in's. `broker` None: standalone
-    directories. `register` returns once this process is known to own its node id: before any claim.
-    `epoch_finder` reads from batches what the broker's lost checkpoint had.
+    """The parts of claiming: a partition is claimed when the broker or its plug-in reports the
+    leadership. `broker` None: standalone directories. `register` returns once this process is
+    recorded as the owner of its node id; it is called before any claim. `epoch_finder` reads the
+    epochs of a lost checkpoint from the batches.
     """
 
     broker: BrokerPort | None
@@ -55,8 +58,8 @@ class Leading:
 
 @dataclass(frozen=True, slots=True)
 class Brakes:
-    """Reasons why a topic's copies wait, and why nothing irreversible is done: asked each time.
-    `left_out`: why the topic is not tiered; the look that ends its claim may take long.
+    """Reasons why a topic's copies wait, and why no irreversible step is taken; called before each
+    step. `left_out`: why the topic is not tiered; the scan that ends its claim may take long.
     """
 
     pause_text: Callable[[str], str | None]

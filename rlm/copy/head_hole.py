@@ -1,10 +1,11 @@
-"""Decides if a log's missing first files went by retention, or are damage of this replica.
+"""Decides whether a log's missing first files were removed by retention, or are damage of this
+replica.
 
-The broker's own log start tells: local retention and DeleteRecords raise it together with the
-removal (UnifiedLog.deleteSegments), and the first leader epoch with it; other removals leave both.
-Its log-start-offset-checkpoint lags by up to a minute and has only raises by DeleteRecords, so it
-proves no damage. The first leader epoch proves nothing about existing files: its checkpoint may
-have been lost and begun again.
+The broker's own log start shows it: local retention and DeleteRecords raise it together with the
+removal (UnifiedLog.deleteSegments), and the first leader epoch with it; other removals change
+neither. Its log-start-offset-checkpoint lags by up to a minute and is raised by DeleteRecords only,
+so it proves no damage. The first leader epoch proves nothing about existing files: its checkpoint
+may have been lost and begun again.
 """
 
 from __future__ import annotations
@@ -33,19 +34,19 @@ from rlmm.partition_state import PartitionState
 
 
 def files_wanted_from(work: PartitionWork, broker: BrokerPort | None) -> int:
-    """The offset from which on the log should have files, by the known log start."""
+    """The offset from which on the log should have files, according to the known log start."""
     if broker is not None or work.local is None or not work.local.leader_epochs:
         return work.log_start_said
     return max(work.log_start_said, work.local.leader_epochs[0].start_offset)
 
 
 def on_machine(work: PartitionWork, broker: BrokerPort | None) -> OnMachine:
-    """The offsets that can be copied from here, at most. A first epoch above the broker's lowest
-    offset proves nothing, since the checkpoint may have been lost and begun again; one below its
-    first file is where a partition begins that was never copied (as `copy_plan` has it).
+    """An upper bound of the offsets that can be copied from this machine. A first epoch above the
+    broker's lowest offset proves nothing, since the checkpoint may have been lost and begun again;
+    one below its first file is where a never copied partition begins (as in `copy_plan`).
     """
     local = work.local
-    assert local is not None, "asked of what is on this disk"
+    assert local is not None, "only partitions on this disk are asked for"
     lowest = max(local.segments[0].base_offset, work.log_start_said)
     start, wanted_from = min(lowest, local.local_log_start_offset), files_wanted_from(work, broker)
     begins = max(wanted_from, local.leader_epochs[0].start_offset) if local.leader_epochs else start
@@ -58,8 +59,8 @@ def on_machine(work: PartitionWork, broker: BrokerPort | None) -> OnMachine:
 
 
 async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> bool | Wait:
-    """True if the broker says that its log starts higher than was known; a Wait if it does not
-    answer.
+    """True if the broker reports a higher log start than was known; a Wait if it does not answer,
+    or does not lead.
     """
     if broker is None or work.local is None:
         return False
@@ -72,13 +73,14 @@ async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> boo
         return Wait(WhyNot.NOT_LEADER, "this node's broker does not lead it")
     return Wait(
         WhyNot.BROKER_UNAVAILABLE,
-        f"files at the head of the log are gone, and where it starts is not known: {answer.reason}",
+        "files at the head of the log are gone, and the broker's log start is not known: "
+        f"{answer.reason}",
     )
 
 
 async def learns_epochs(work: PartitionWork, state: PartitionState, finder: EpochFinder) -> bool:
-    """True if the batches tell the epochs of a lost checkpoint. The broker's log start is needed
-    first: DeleteRecords leaves such a checkpoint too.
+    """True if the epochs of a lost checkpoint were found in the batches. The broker's log start is
+    needed first: after DeleteRecords a checkpoint looks the same as a lost one.
     """
     if work.local is None:
         return False
@@ -87,11 +89,11 @@ async def learns_epochs(work: PartitionWork, state: PartitionState, finder: Epoc
 
 
 def stand_in(directory: Path, live: Path, lineage: Epochs, base: int, end: int) -> LocalSegment:
-    """Make an empty segment [base, end) in a directory of its own, as a copy needs it; fetched
-    batches close its hole. `live` is the replica's directory. Blocks.
+    """Make an empty segment [base, end) in a directory of its own, so that a copy can be made from
+    it; fetched batches fill it. `live` is the replica's directory. Blocks.
     """
     path = directory / segment_file_name(base, LOG_SUFFIX)
-    # A batch that begins below comes whole; the epochs are known from the hole on.
+    # A batch that begins below `base` is fetched whole, but epochs are known from `base` on.
     segment = LocalSegment(base, path, 0, end, first_known_offset=base)
     if segment.log_path.exists() and _names(directory, end).exists():
         return segment
@@ -113,5 +115,5 @@ def _names(directory: Path, base: int) -> Path:
 
 
 def remove(directory: Path) -> None:
-    """Remove the directory with its files. Errors are ignored: it is made again."""
+    """Remove the directory with its files. Errors are ignored: `stand_in` makes it again."""
     shutil.rmtree(directory, ignore_errors=True)

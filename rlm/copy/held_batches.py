@@ -1,5 +1,5 @@
-"""Reads batches of a held segment for a live one whose files vanished. Blocks: callers use a
-thread.
+"""Reads batches of a held segment, to fill holes in a damaged segment of the live log. Blocks:
+callers use a thread.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from kafka_formats.record_batch import HEADER_BYTES
 from rlm.data_plane.segment_survey import walkable_header
 
 WINDOW_BYTES = 1 << 20
-"""Bytes read at once. A larger batch comes whole."""
+"""Bytes read at once; a batch that is larger is read whole."""
 
 
 def batches_from(
     log: Path, at: int, position: int, batch_bytes_max: int = BATCH_BYTES_MAX
 ) -> tuple[bytes, int]:
-    """The batches of a held `.log` from the first one that says it reaches offset `at`, and their
-    position, at or behind `position`; and as much of the next one as says where it begins. Empty:
-    none there, unreadable, or damage that can't be walked over before it, as is a length above
-    `batch_bytes_max`.
+    """The batches of a held `.log` from the first one at or after `position` whose header reaches
+    offset `at`, and their position; at least the header of the batch after the first is included.
+    Empty: there is no such batch, the file is unreadable, or a damaged header comes first (a length
+    above `batch_bytes_max` counts as damage).
     """
     try:
         descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)

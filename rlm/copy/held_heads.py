@@ -1,8 +1,8 @@
 """Leader epochs of held segments that a recorded lineage lacks. Pure.
 
-A claim that comes late, after its node was down, has a checkpoint whose head local retention cut.
-Epochs that began since the claim before it are then recorded as beginning too high, or not at all,
-and their records as lost. Another node may hold these.
+A late claim, made after its node was down, has a checkpoint whose head was cut by local retention.
+Epochs that began since the previous claim are then recorded with too high a start, or not at all,
+and their records as lost. A different node may hold these records.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from rlmm.lineage import (
 
 @dataclass(frozen=True, slots=True)
 class HeadFacts:
-    """The claim without held segments. `proven`: the part of its `checkpoint` that is surely of the
-    leader's history. `serves`: True if the tier serves, by a lineage, an offset from the first to
-    the last (inclusive). Nothing below `log_start_offset` is wanted.
+    """The facts of a claim, before held segments are added. `proven`: the part of its `checkpoint`
+    that surely belongs to the leader's history. `serves`: called with a lineage and two offsets,
+    True if the tier serves an offset between them (inclusive) by that lineage. Offsets below
+    `log_start_offset` are not needed.
     """
 
     checkpoint: Epochs
@@ -42,8 +43,8 @@ class HeadFacts:
 
 @dataclass(frozen=True, slots=True)
 class _Join:
-    """A change to a lineage: `after` in place of `before`, its part from the slot `low` on. That
-    has all that a unit may change, and the entries next to it, which stay.
+    """A change to a lineage: `before`, its entries from index `low` on, are replaced by `after`.
+    Both also have the neighbouring entries, which stay.
     """
 
     low: int
@@ -55,13 +56,14 @@ class _Join:
 
 
 def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
-    """The checkpoint for a claim, from the epochs on that held units tell and the recorded lineage
-    does not; itself, if they tell nothing.
+    """The checkpoint for a claim, extended downwards by the epochs of held units that the recorded
+    lineage lacks; unchanged if they add none.
 
-    The recorded lineage below the checkpoint may be a mix of branches: nobody claimed for an epoch
-    in between, and heads were cut. So a unit that joins it at an epoch that neither the checkpoint
-    has nor a unit joined to it may add to it, and takes neither a recorded epoch away nor an offset
-    that the tier serves: its segments would be deleted for what may itself be cut off.
+    The recorded lineage below the checkpoint may be a mix of branches: some epoch in between was
+    never claimed, and heads were cut. So a unit that joins it at an unproven epoch (one that is
+    neither in the proven checkpoint nor in a unit already joined to that) may only add to it: it
+    may remove no recorded epoch, and no offset that the tier serves, since segments would then be
+    deleted in favour of a unit that may itself be cut off.
     """
     if not facts.recorded or not facts.proven:
         return facts.checkpoint
@@ -97,9 +99,9 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
 
 
 def _joint(lineage: Epochs, unit: Unit) -> int | None:
-    """The epoch that the unit and the lineage share: the one that followed the unit, or the last in
-    it. An epoch has one leader, whose log up to that epoch all replicas share, also across a gap.
-    None: they share none.
+    """The epoch that the unit and the lineage share: the one that followed the unit, or the unit's
+    last one. An epoch has one leader, whose log up to that epoch all replicas share, even across a
+    gap. None: they share none.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
     slot = epoch_slot(lineage, unit.followed_by)
@@ -110,8 +112,8 @@ def _joint(lineage: Epochs, unit: Unit) -> int | None:
 
 
 def _join(lineage: Epochs, unit: Unit, joint: int) -> _Join:
-    """The lineage with the unit's epochs, as it was if the two contradict each other. Where it has
-    one, that begins where the unit says, or below.
+    """The change that adds the unit's epochs to the lineage; no change if the two contradict each
+    other. An epoch that both have begins at the lower of the two starts.
     """
     told, first = unit.leader_epochs, unit.leader_epochs[0]
     below = min(bisect_left(lineage, at, key=itemgetter(key)) for key, at in enumerate(first))
@@ -130,9 +132,10 @@ def _join(lineage: Epochs, unit: Unit, joint: int) -> _Join:
 
 
 def _keeps(join: _Join, first: EpochEntry) -> bool:
-    """True if all stays as it is from the checkpoint's first epoch on, which may begin lower.
+    """True if the change keeps all entries from the checkpoint's first epoch on; only that epoch
+    may begin lower.
 
-    Retention cuts the head of a checkpoint alone, so the rest of it is right.
+    Retention cuts only the head of a checkpoint, so the rest of it is right.
     """
     behind, was = (
         tuple(entry for entry in each if entry.epoch > first.epoch)
@@ -145,8 +148,8 @@ def _keeps(join: _Join, first: EpochEntry) -> bool:
 
 
 def _takes(join: _Join, facts: HeadFacts) -> bool:
-    """True if an epoch would go, or an offset that the tier serves would get another epoch. The
-    first epoch serves downwards, too.
+    """True if the change removes an epoch, or gives an offset that the tier serves a different
+    epoch. Offsets below the first entry count as the first epoch's.
     """
     if not dict(join.before).keys() <= dict(join.after).keys():
         return True

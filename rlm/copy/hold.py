@@ -49,7 +49,7 @@ from rlmm.partition_state import Mode, PartitionState
 from rlmm.segment import PartitionDeleteState
 
 UNUSABLE = "unusable"
-"""The name of the problem with held segments of partitions, which are in their status, too."""
+"""The name of the problem about unusable held segments; each partition's status shows it too."""
 _DELETED = frozenset(
     {
         PartitionDeleteState.DELETE_PARTITION_STARTED,
@@ -62,7 +62,7 @@ _DELETED = frozenset(
 class HoldLimits:
     """Bounds of each hold directory. `bytes_max` counts bytes that the broker has removed;
     `free_bytes_min` of its mount stay free. A pass longer than `pass_deadline_s` (a hanging disk)
-    is told.
+    is reported.
     """
 
     bytes_max: int
@@ -81,10 +81,10 @@ class HoldUsage:
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """The part of a node's directories that its hold does not have. `problems`: to report, by path,
-    of those not used. `log_dirs`: nothing of them is held. `holds_unread`: true if segments of a
-    log directory that came after the start are held where this node has not looked; blocks,
-    OSError.
+    """Directories outside this node's hold. `problems`: the hold directories that are not used, by
+    path, each with the text to report. `log_dirs`: log directories whose segments are not held.
+    `holds_unread`: true if segments of a log directory that appeared after the start are held in a
+    directory that this node has not read; blocks, OSError.
     """
 
     problems: Mapping[str, str] = field(default_factory=dict)
@@ -115,18 +115,20 @@ class Hold:
         self._active = {each: ActiveHold(each) for each in self._directories}
         self._unread: dict[HoldDirectory, tuple[Unread, ...] | None] = dict.fromkeys(
             self._directories
-        )  # None: nothing of it was read yet
+        )  # None: the directory was not read yet
         self._place: dict[HoldDirectory, tuple[int, int]] = {}
-        self._away: dict[Path, Unread] = {}  # by their `.log`: of another disk than is there now
+        self._away: dict[Path, Unread] = {}  # by their `.log`: units of a disk not mounted now
         self._trouble: str | None = None
-        self._unknown: dict[Path, bool] = {}  # true: segments of it are held, and not read
+        # Log directories that appeared after the start; true: segments of it are held, but unread.
+        self._unknown: dict[Path, bool] = {}
         self._running: asyncio.Future[Passed] | None = None
         self._running_orders: Orders | None = None
         self._passed_orders: Orders | None = None
 
     async def begin(self) -> None:
-        """Probe, clean up after a crash, find the units. Refused, with an instruction. A disk that
-        fails now is reported like one that fails later; each pass tries it again.
+        """Try links, clean up after a crash, find the units. Refused, with an instruction, if links
+        can't be made. A disk that fails now is reported like one that fails later; each pass tries
+        it again.
         """
         for directory in self._directories:
             await asyncio.to_thread(directory.prepare)
@@ -146,9 +148,7 @@ class Hold:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Failures of the last pass, directories that are not used, and held segments that are not
-        to be used: each with a name, so that none hides another.
-        """
+        """Failures of the last pass, unused directories and unusable segments, each with a name."""
         texts: dict[str | None, str] = {} if self._trouble is None else {None: self._trouble}
         texts.update(self._outside.problems)
         if unusable := self._unusable():
@@ -193,7 +193,7 @@ class Hold:
             raise passed.error
 
     async def _deleted(self, here: Container[TopicIdPartition]) -> frozenset[TopicIdPartition]:
-        """Partitions of which only held segments are here, and that nobody wants any more."""
+        """Deleted partitions that have held segments, but no replica, on this node."""
         held = {unit.partition for units in self._held.values() for unit in units}
         held.update(each.partition for each in self._all_unread())
         for active in self._active.values():
@@ -209,8 +209,9 @@ class Hold:
         return frozenset(deleted)
 
     def _tell(self, works: Iterable[PartitionWork]) -> None:
-        """Publish also after trouble: held segments are not lost. Who waits for a pass waits for
-        one that saw the log begin where it does now: what left it since is no unit before.
+        """Give each partition its units, also after a failed pass: held segments are not lost. A
+        partition that waits for a pass waits for one that saw the log begin where it begins now:
+        segments that have left the log since that pass are no units yet.
         """
         by_partition: dict[TopicIdPartition, list[Unit]] = {}
         for held in list(self._held.values()):
@@ -227,14 +228,14 @@ class Hold:
                     work.hold_wait = wait
 
     def _has_passed(self, local: LocalPartition) -> bool:
-        """True if a pass that ended in this look saw the log begin where it does."""
+        """True if the pass after this scan ended, and saw the log begin where it begins now."""
         orders = self._passed_orders
         order = None if orders is None else orders.by_partition.get(local.partition)
         begins = local.segments[0].base_offset
         return order is not None and order.local.segments[0].base_offset == begins
 
     def _look_beside(self, log_dirs: Iterable[Path]) -> dict[Path, bool]:
-        """True for log directories with unread held segments; what can't be read is told."""
+        """True for log directories with unread held segments, or whose hold can't be read."""
         found = dict.fromkeys(log_dirs, True)
         for each in found:
             with suppress(OSError):
@@ -266,7 +267,7 @@ class Hold:
 
     def _order(self, work: PartitionWork) -> Order:
         local = work.local
-        assert local is not None, "only partitions on this disk"
+        assert local is not None, "only partitions on this disk are passed"
         state = self._metadata.partition_state(work.partition)
         committed = -1 if local.high_watermark is None else local.high_watermark
         word = work.word if isinstance(work.word, Leads) else None
@@ -276,7 +277,7 @@ class Hold:
             committed = max(committed, word.last_stable_offset)
         facts = HoldFacts(
             segments=local.segments,
-            # No batch here can contradict an entry below the first file.
+            # Entries below the first file can't be checked against any batch here.
             checkpoint=truncate_from_start(local.leader_epochs, local.segments[0].base_offset),
             high_watermark=committed,
             next_offset=-1 if state is None else state.next_offset,
@@ -293,8 +294,8 @@ class Hold:
         return Order(local, facts, work.copying, led, is_heard, is_delegated, told)
 
     async def _in_time(self, orders: Orders) -> Passed:
-        """Run a pass with these orders. RetryLater: it hangs, or one with earlier orders does,
-        beside which none is started.
+        """Run a pass with these orders. RetryLater: it hangs, or an earlier pass still hangs, and
+        no second one is started beside it.
         """
         if self._running is not None:
             await self._ended(self._running)
@@ -317,7 +318,7 @@ class Hold:
         return passed
 
     def _pass(self, orders: Orders) -> Passed:
-        """Blocks. Links made are known, whatever fails afterwards."""
+        """Run one pass; blocks. Links that it made are remembered even if a later step fails."""
         passed = Passed()
         for directory in self._directories:
             self._find(directory, passed, sweep=self._trouble is not None)
@@ -333,7 +334,7 @@ class Hold:
         return passed
 
     def _find(self, directory: HoldDirectory, passed: Passed, *, sweep: bool) -> None:
-        """Remove half-done units, and read those not read yet."""
+        """Remove half-made and half-removed units, and read those not read yet."""
         with passed.going_on():
             if sweep:
                 directory.sweep()
@@ -358,8 +359,8 @@ class Hold:
             self._unread[directory] = found.unread
 
     def _join(self, directory: HoldDirectory, orders: Orders, passed: Passed) -> None:
-        """Give units under a wrong topic id, which a turned bit in partition.metadata made, to the
-        right one, if a file proves that both are of one log.
+        """Move units from a wrong topic id, the result of a flipped bit in partition.metadata, to
+        the right one, if a file proves that both belong to one log.
         """
         strays: dict[tuple[str, int], dict[TopicIdPartition, list[Unit]]] = {}
         for unit in self._held[directory]:
@@ -389,7 +390,7 @@ class Hold:
     def _look_again(self, directory: HoldDirectory, orders: Orders, passed: Passed) -> list[Unit]:
         kept = []
         for unit in self._held[directory]:
-            still: Unit | None = unit  # where that fails
+            still: Unit | None = unit  # kept if the next line fails
             with passed.going_on():
                 still = self._look_at(directory, unit, orders, passed)
             if still is not None:
@@ -400,13 +401,13 @@ class Hold:
     def _look_at(
         directory: HoldDirectory, unit: Unit, orders: Orders, passed: Passed
     ) -> Unit | None:
-        """The unit as it is now, None once released. OSError: it stays as it was."""
+        """The unit as it is now; None once released. On OSError it is unchanged."""
         order, own = orders.by_partition.get(unit.partition), orders.own_segment(unit)
         now = directory.look_again(unit, None if order is None else order.local, own)
         if now is not None and now.doubt is None and order is not None:
             cut_off = is_cut_off(order.facts, now)
             if cut_off:
-                now = replace(now, cut_off=True)  # also where the disk has no room for the mark
+                now = replace(now, cut_off=True)  # even if the mark can't be written
             with passed.going_on():
                 now = mark_cut_off(now, cut_off)
         busy = orders.busy(unit)
@@ -429,7 +430,7 @@ class Hold:
             return orders.with_wanted(now)
         if busy:
             return unit
-        assert reason is not None, "it is gone, or there is a reason"
+        assert reason is not None, "a unit is kept, or there is a reason to release it"
         passed.let_go(directory, now or unit, reason)
         return None
 
@@ -463,15 +464,15 @@ class Hold:
 
 
 def _is_outdated(word: Leads, local: LocalPartition) -> bool:
-    """True if the log goes on in a later epoch than the broker led in by its word: that tells
-    nothing of what is committed in it.
+    """True if the log has a later epoch than the one that the broker reported to lead: its answer
+    does not say what is committed in the later epoch.
     """
     return bool(local.leader_epochs) and local.leader_epochs[-1].epoch > word.leader_epoch
 
 
 def _is_later(word: Leads, local: LocalPartition) -> bool:
-    """True if the broker leads in a later epoch than the log had at the look before its word: the
-    log may be another one since.
+    """True if the broker leads in a later epoch than the log had at the scan before its answer: the
+    log may have been truncated since.
     """
     return not local.leader_epochs or local.leader_epochs[-1].epoch < word.leader_epoch
 

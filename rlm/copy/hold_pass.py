@@ -24,10 +24,11 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """The input of a pass for one partition, collected on the event loop. `led`: the epoch that its
-    broker leads, and so knows it under this topic id; None: it leads none, or does not answer, as
-    one that starts (`is_heard`). `is_delegated`: its broker tiers it, and keeps what is not copied.
-    `told`: the last stable offset by its word as the leader in the last epoch of the log; -1: none.
+    """The input of a pass for one partition, collected on the event loop. `led`: the epoch that the
+    broker leads under this topic id; None: it does not lead, or does not answer, say while it
+    starts (`is_heard` is then False). `is_delegated`: the broker tiers the partition itself, and
+    keeps uncopied segments. `told`: the last stable offset that it reported as the leader of the
+    log's last epoch; -1: none.
     """
 
     local: LocalPartition
@@ -47,7 +48,7 @@ class Orders:
     deleted: frozenset[TopicIdPartition]
 
     def busy(self, unit: Unit) -> bool:
-        """True while its copy is under way."""
+        """True while a copy of the unit's offsets is under way."""
         order = self.by_partition.get(unit.partition)
         copying = None if order is None else order.copying
         return (
@@ -57,23 +58,25 @@ class Orders:
         )
 
     def own_segment(self, unit: Unit) -> LocalSegment | None:
-        """The broker's segment of the unit's file."""
+        """The broker's segment whose file is the unit's; None if there is none."""
         order = self.by_partition.get(unit.partition)
         return None if order is None or unit.alone else own_segment(order.local, unit.segment)
 
     def has_left(self, unit: Unit, own: LocalSegment | None) -> bool:
-        """True if the unit's file is in no log any more, so that nobody writes to it."""
+        """True if the unit's file is in no log any more, so that it is no longer written to."""
         return unit.alone or (own is None and unit.partition in self.by_partition)
 
     def proof(self, partition: TopicIdPartition, seen: LastSeen) -> Proof:
-        """Tells how much of a file last seen so, which left the log, was surely committed."""
+        """The function that finds how much of a file that left the log was surely committed; the
+        file was last in the log when this was `seen`.
+        """
         order = self.by_partition.get(partition)
         facts, led = (None, None) if order is None else (order.facts, order.led)
         return partial(committed_end, facts=facts, seen=seen, led=led)
 
     def may_yet_prove(self, partition: TopicIdPartition) -> bool:
-        """True while what nothing proves has to wait: its replica may come back and join it, or its
-        broker answer that it leads.
+        """True while unproven records have to wait: the replica may come back and continue them, or
+        its broker may answer that it leads.
         """
         order = self.by_partition.get(partition)
         return order is None or not order.is_heard
@@ -85,14 +88,18 @@ class Orders:
         return unit if unit.wanted == wanted else replace(unit, wanted=wanted)
 
     def why_let_go(self, unit: Unit, own: LocalSegment | None) -> Release | None:
-        """The reason to release it; None while of use: a missing replica may come back."""
+        """The reason to release the unit; None while it may be needed: a missing replica may come
+        back.
+        """
         order = self.by_partition.get(unit.partition)
         if order is not None:
             return why_let_go(order.facts, unit, own)
         return Release.PARTITION_DELETED if unit.partition in self.deleted else None
 
     def why_denied(self, unit: Unit, own: LocalSegment | None) -> Release:
-        """The reason to release what is not known to be committed: cut off, without another one."""
+        """The reason to release records that are not proven committed: DIVERGED unless there is a
+        different one.
+        """
         return self.why_let_go(unit, own) or Release.DIVERGED
 
 
@@ -105,14 +112,14 @@ class Passed:
 
     @contextlib.contextmanager
     def going_on(self) -> Iterator[None]:
-        """Note a failure and go on: others must still be held, and room be made."""
+        """Note a failure and go on: other segments must still be held, and room be made."""
         try:
             yield
         except OSError as error:
             self.error = self.error or error
 
     def let_go(self, directory: HoldDirectory, unit: Unit, why: Release) -> None:
-        """Release a unit. OSError: it is held as before."""
+        """Release a unit. On OSError it is held as before."""
         going = directory.release(unit)
         self.released.append(released(unit, why))
         if going is not None:
@@ -121,7 +128,7 @@ class Passed:
 
 
 def released(unit: Unit, why: Release) -> HoldReleased:
-    """The event of a unit that is let go."""
+    """The event of a released unit."""
     return HoldReleased(
         unit.partition, unit.base_offset, unit.next_base_offset - 1,
         unit.segment.size_bytes, why.value, missed=unit.alone and why not in NOT_A_LOSS,

@@ -1,9 +1,9 @@
 """Measures how far copying is behind. Pure.
 
-Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, with an age. Unlike those it stays while
-copies fail or the broker is silent (KAFKA-19995), is known before a new leader's first copy, and is
-zero for an idle or single-record partition (KAFKA-16895, KAFKA-20977), since the active segment
-never counts.
+The lag is Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments, with an age. Unlike those it
+remains while copies fail or the broker does not answer (KAFKA-19995), is known before a new
+leader's first copy, and is zero for an idle or single-record partition (KAFKA-16895, KAFKA-20977),
+since the active segment never counts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TimedSegment(Segment, Protocol):
 
     @property
     def sealed_at_ms(self) -> int | None:
-        """The time when the broker rolled it (ms since the epoch); None for the active one."""
+        """The Unix time (ms) when the broker rolled it; None for the active one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,8 @@ def lag(segments: Sequence[TimedSegment], next_offset: int, now_ms: int) -> Lag:
 def answers_for_lag(leads: bool | None, *, claimed_here: bool, led_when_last_heard: bool) -> bool:
     """True if this node reports the lag, so that each partition counts on one node of a cluster.
 
-    `leads` None: the broker is silent. Then the node of the standing claim reports it, or without
-    one the node whose broker led when last heard.
+    `leads` None: the broker does not answer. Then the node whose claim is in force reports it, or
+    without a claim the node whose broker led at its last answer.
     """
     return claimed_here or led_when_last_heard if leads is None else leads
 

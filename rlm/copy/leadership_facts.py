@@ -1,5 +1,5 @@
-"""Gathers the facts of a decision on leadership; asks the broker for its log start where the first
-delegated claim turns on it.
+"""Gathers the facts of a decision on leadership; requests the broker's log start if the first
+delegated claim depends on it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def leadership_facts(
     me: Incarnation,
     now_ms: int,
 ) -> LeadershipFacts:
-    """The facts as they are known now. Without a broker to ask, its disk tells where it begins."""
+    """The facts as they are known now. Without a broker, its log start is read from its disk."""
     state = metadata.partition_state(work.partition)
     told = _told_log_start(work)
     untold = told if isinstance(told, NoAnswer) else None
@@ -50,12 +50,12 @@ def leadership_facts(
 
 
 def _told_log_start(work: PartitionWork) -> int | NoAnswer:
-    """The broker's log start by its own word in this leadership. A log that is tiered goes on below
-    its disk, which alone proves nothing of the tier.
+    """The log start that the broker reported in this leadership. A tiered log extends below the
+    first file on disk, so the disk alone does not show where it starts.
     """
     epoch = work.word.leader_epoch if isinstance(work.word, Leads) else None
     if work.tiered_log_start is None or work.tiered_log_start[0] != epoch:
-        return NoAnswer("it is asked next")
+        return NoAnswer("its log start is requested next")
     told = work.tiered_log_start[1]
     return told if isinstance(told, NoAnswer) else max(told, work.log_start_said)
 
@@ -63,8 +63,8 @@ def _told_log_start(work: PartitionWork) -> int | NoAnswer:
 def _tier_ends_below(
     metadata: RemoteLogMetadataManager, state: PartitionState | None, offset: int
 ) -> bool:
-    """True if the tier serves a whole segment below an offset: a broker whose log starts there
-    deletes it.
+    """True if the tier serves a whole segment below an offset: a broker whose log starts at that
+    offset deletes the segment.
     """
     if state is None:
         return False
@@ -75,8 +75,8 @@ def _tier_ends_below(
 async def learn_tiered_log_start(
     work: PartitionWork, facts: LeadershipFacts, broker: BrokerPort | None
 ) -> None:
-    """Ask the broker where its log starts, its tier included, if the claim turns on that. An answer
-    of before another mode tells nothing: nodes may have copied since.
+    """Request the broker's log start, its tier included, if the claim depends on it. An answer from
+    before a change of the mode is dropped: nodes may have copied since.
     """
     if facts.wanted is not Mode.DELEGATED:
         work.tiered_log_start = None

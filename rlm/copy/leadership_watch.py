@@ -1,10 +1,10 @@
 """Asks the node's own broker often for its leadership, and acts at once on changes.
 
-The log directories are looked at every few seconds, but a move of the leadership must be noticed
-sooner: a copy that lost its leadership is cancelled, and a newly led partition is looked at,
-claimed and copied. The offset in the broker's word is not used here: only a look reads whose
-directory it is before and after the answer, so that an offset never belongs to another topic of
-the same name.
+The log directories are scanned every few seconds, but a move of the leadership must be noticed
+sooner: a copy that lost its leadership is cancelled, and a newly led partition is scanned, claimed
+and copied. The offset in the broker's answer is not used here: only a scan reads the directory's
+topic id before and after the answer, so that an offset never belongs to a different topic of the
+same name.
 """
 
 from __future__ import annotations
@@ -23,23 +23,27 @@ from rlm.leadership.announced import Announced, NoPlugin
 from rlm.leadership.leadership import BrokerWord, Leads, NotLeading
 
 PARTITIONS_PER_QUESTION = 250
-"""Partitions per request: made and read in about a millisecond on the event loop."""
+"""Limit of the partitions in a request: it is encoded and decoded in about a millisecond on the
+event loop.
+"""
 
 PAUSE_TIMES_PASS = 10
-"""The pause is at least so many times the pass before, however many partitions there are."""
+"""Factor of the pause: at least this many times the duration of the pass before, so that many
+partitions do not load the broker.
+"""
 
 LOOKS_AFTER_GAIN = 8
-"""Early looks at a newly led partition; then it waits for the regular ones."""
+"""Limit of the early scans for a newly led partition; then it waits for the regular ones."""
 
 CLOCK_S = 0.001
-"""No pause is shorter: clocks and timers round."""
+"""The shortest pause: clocks and timers round."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class _Gained:
-    """Newly led at this epoch; to be looked at early so many times more."""
+    """A partition newly led at this epoch; `looks` more early scans are made for it."""
 
     leader_epoch: int
     looks: int = LOOKS_AFTER_GAIN
@@ -48,7 +52,7 @@ class _Gained:
 @dataclass(slots=True)
 class LeadershipWatch:
     """`works` are this node's partitions; `cancel_if_lost` ends a copy that is no longer allowed;
-    `look` updates all partitions at once, also those that the broker's plug-in has just announced.
+    `look` scans all partitions at once, also those that the broker's plug-in has just announced.
     """
 
     broker: BrokerPort | None
@@ -61,8 +65,8 @@ class LeadershipWatch:
     _gained: dict[TopicIdPartition, _Gained] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Run until cancelled. A failed pass is logged; the regular looks continue. Without a
-        broker nobody else leads, so there is nothing to follow but what a plug-in announces.
+        """Run until cancelled. A failed pass is logged; the regular scans continue. Without a
+        broker the leadership never moves, so only announcements of a plug-in are followed.
         """
         while True:
             took_s = 0.0
@@ -71,8 +75,8 @@ class LeadershipWatch:
             await self._pause(max(self.interval_s, PAUSE_TIMES_PASS * took_s))
 
     async def _pause(self, pause_s: float) -> None:
-        """Wait for the next pass. What is announced meanwhile is looked at, since nothing of it is
-        read before.
+        """Wait for the next pass. Partitions announced meanwhile are scanned at once, since
+        nothing was read of them before.
         """
         until_s, pause_s = self.ambient.monotonic() + pause_s, self._until_news(pause_s, 0.0)
         while pause_s > 0:
@@ -83,8 +87,8 @@ class LeadershipWatch:
             pause_s = self._until_news(until_s - self.ambient.monotonic(), looked_s)
 
     def _until_news(self, left_s: float, looked_s: float) -> float:
-        """The time until news are looked for, which is the whole pause where there is no plug-in; 0
-        at its end. Behind a look of `looked_s` it is at least as long.
+        """The time until announcements are checked: the whole pause if there is no plug-in; 0 at
+        its end. After a scan that took `looked_s` it is at least as long as that.
         """
         if left_s < CLOCK_S:
             return 0.0
@@ -92,11 +96,11 @@ class LeadershipWatch:
         return min(left_s, max(self.interval_s, looked_s)) if has_plugin else left_s
 
     async def _timed(self, work: Callable[[], Awaitable[None]]) -> float:
-        """Return how long it took, in seconds, also if it failed."""
+        """Run `work`; returns its duration in seconds, also if it failed."""
         started = self.ambient.monotonic()
         try:
             await work()
-        except InvalidRequest as error:  # a disk that is away: the looks tell it as a problem
+        except InvalidRequest as error:  # a missing disk: the scans report it as a problem
             logger.warning("the leadership is followed again later: %s", error)
         except Exception:
             logger.exception("following the leadership failed; it is tried again")
@@ -109,13 +113,15 @@ class LeadershipWatch:
             await self._ask(broker, watched[first : first + PARTITIONS_PER_QUESTION])
         for work in watched:
             if work.task is not None and not work.task.done():
-                self.cancel_if_lost(work)  # another node's claim in the log ends it as well
+                self.cancel_if_lost(work)  # a different node's claim in the log ends it as well
         self._forget_what_is_claimed(watched)
         if self._looks_left() or self.announced.take_news():
             await self.look()
 
     def _looks_left(self) -> bool:
-        """True for an early look; counted, since something else may prevent the claim."""
+        """True if an early scan is due. They are counted, since the claim may fail for a different
+        reason.
+        """
         wanted = any(gained.looks for gained in self._gained.values())
         self._gained = {
             partition: replace(gained, looks=max(0, gained.looks - 1))
@@ -130,7 +136,9 @@ class LeadershipWatch:
             self._hear(work, answers.get(name))
 
     def _hear(self, work: PartitionWork, word: BrokerWord | None) -> None:
-        """No answer changes nothing here: the claim fences, and the next look reports it."""
+        """Take the broker's answer. A missing answer changes nothing here: the claim fences, and
+        the next scan reports it.
+        """
         if isinstance(word, NotLeading) and isinstance(work.word, Leads):
             work.word = word
             self._gained.pop(work.partition, None)
@@ -154,13 +162,13 @@ def _is_watched(work: PartitionWork) -> bool:
 
 
 def _is_news(work: PartitionWork, word: Leads) -> bool:
-    """True for another leadership than the last look found."""
+    """True for a different leadership than the last scan found."""
     before = work.word
     return not isinstance(before, Leads) or before.leader_epoch != word.leader_epoch
 
 
 def _is_claimed(work: PartitionWork, gained: _Gained) -> bool:
-    """True if a look found the new leadership, and this node holds its claim."""
+    """True if a scan found the new leadership, and this node holds its claim."""
     return (
         isinstance(work.word, Leads)
         and work.word.leader_epoch >= gained.leader_epoch

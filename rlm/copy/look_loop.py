@@ -1,4 +1,4 @@
-"""Looks at the log directories again and again, and starts a drive for each partition found."""
+"""Scans the log directories in a loop, and starts a drive for each partition found."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ LONG_LOOK_S = 15.0
 
 
 class LookLoop:
-    """The loop of looks, one per node. `error`: the reason why the last look failed as a whole;
-    None if it did not.
+    """The scan loop, one per node. `error`: the reason why the last scan failed as a whole; None if
+    it did not.
     """
 
     def __init__(self, table: WorkTable, around: Surroundings) -> None:
@@ -29,7 +29,7 @@ class LookLoop:
         self.error: str | None = None
 
     async def look(self) -> None:
-        """Look once. Raises as the scan does, when it fails as a whole."""
+        """Scan once. Raises the scan's error if it fails as a whole."""
         self._began_s = self._around.ambient.monotonic()
         try:
             await self._table.scan(cancel_lost=True)
@@ -44,25 +44,25 @@ class LookLoop:
         self._table.drive(await self._table.look_at(partitions), back_offs_max=1)
 
     async def run(self) -> None:
-        """Look for as long as the node runs."""
+        """Scan for as long as the node runs."""
         while True:
             await self.look_and_tell()
             await self._around.ambient.sleep(self._around.limits.scan_interval_s)
 
     async def look_and_tell(self) -> None:
-        """Look once; a failure is told as a problem. A directory may come back."""
+        """Scan once; a failure is reported as a problem. A missing directory may come back."""
         try:
             await self.look()
             self.error = None
             self._problem_log.works(LOOKING)
-        except Exception as error:  # noqa: BLE001 - told and logged
+        except Exception as error:  # noqa: BLE001 - reported and logged
             self.error = str(error) or type(error).__name__
             self._problem_log.failed(LOOKING, error)
 
     def trouble(self) -> str | None:
         """The reason why the log directories may have changed unseen; None if they were read.
 
-        A hanging disk is reported long before the look's deadline.
+        A hanging disk is reported long before the scan's deadline.
         """
         if self.error is not None or self._began_s is None:
             return self.error

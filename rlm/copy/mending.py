@@ -1,8 +1,9 @@
 """Finds the good batches of a damaged segment, and fetches the rest from the other replicas.
 
-One segment at a time on a node, so that memory and disk are bounded: one answer in memory, and the
-fetched batches of one step for each damaged partition in `directory`, which is emptied first. A
-hole may be as large as a log, so it is fetched in steps, each copied before the next is asked for.
+A node mends one segment at a time, so that memory and disk are bounded: one response in memory, and
+the fetched batches of one step for each damaged partition in `directory`, which is emptied at the
+start. A hole may be as large as a log, so it is fetched in steps; each step is copied before the
+next is fetched.
 """
 
 from __future__ import annotations
@@ -34,15 +35,15 @@ from rlm.local_log.log_dir import LocalSegment
 logger = logging.getLogger(__name__)
 
 DIRECTORY = "mending"
-"""The name of the folder for mended files in a node's data directory."""
+"""The name of the directory for mended files in a node's data directory."""
 
 HEAD = ".head"
-"""Ends the name of a directory in it for the files that are gone at the head of a log."""
+"""Suffix of the directories in it that replace missing files at the head of a log."""
 
 HERE = -1
-"""Stands for this machine among the node ids of replicas."""
+"""The node id used for this machine's held segments among the ids of replicas."""
 
-NO_BROKER = "no broker is configured that could be asked for them"
+NO_BROKER = "no broker is configured from which they could be fetched"
 
 
 class ReplicasPort(Protocol):
@@ -69,8 +70,8 @@ class ReplicasPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class MendLimits:
-    """Limits of one step: `deadline_s` for all its questions, and `bytes_max` of batches from each
-    replica, passed by one answer at most. At either the step ends with what it has.
+    """Limits of one step: `deadline_s` for all its requests, and `bytes_max` of batches from each
+    replica, exceeded by one response at most. At either limit the step ends with what it has.
     """
 
     deadline_s: float = 300.0
@@ -79,8 +80,8 @@ class MendLimits:
 
 @dataclass(slots=True)
 class Mender:
-    """Mends one segment at a time. `replicas` None: a directory without a broker; `directory` None:
-    nothing is fetched.
+    """Mends one segment at a time. `replicas` None: standalone directories without a broker;
+    `directory` None: nothing is fetched.
     """
 
     pool: PoolPort
@@ -94,7 +95,7 @@ class Mender:
     _one_at_a_time: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def _empty(self) -> None:
-        """Remove files that a former life of this node fetched."""
+        """Remove files that an earlier process of this node fetched."""
         if self.directory is not None:
             self.directory.mkdir(parents=True, exist_ok=True)
             for path in self.directory.glob("*.log"):
@@ -103,8 +104,9 @@ class Mender:
                 head_hole.remove(path)
 
     def known(self, partition: TopicIdPartition, segment: LocalSegment) -> Damage | None:
-        """The damage of the segment as it is now. Damage of other files is forgotten, also of
-        the same file by another link: its runs name the link, which may be gone.
+        """The known damage of the segment as it is now. Damage of a different file is forgotten;
+        so is damage found through a different link to this file, since its runs have the path of
+        that link, which may be gone.
         """
         damage = self._damages.get(partition)
         if damage is None or damage.base_offset != segment.base_offset:
@@ -122,11 +124,11 @@ class Mender:
         return self._damages.get(partition)
 
     def is_mending(self, partition: TopicIdPartition) -> bool:
-        """True while its damage is surveyed and asked for: what `of` tells may yet be found."""
+        """True while its damage is surveyed and fetched: `of` may list too many missing offsets."""
         return self._mending == partition
 
     def forget(self, partition: TopicIdPartition) -> None:
-        """Forget the damage and remove its files: the segment is copied, or is another one now."""
+        """Forget the damage and remove its files: the segment is copied, or has been replaced."""
         if self._drop(partition) and self.directory is not None:
             head_hole.remove(self._head(partition, self.directory))
 
@@ -140,8 +142,8 @@ class Mender:
     async def stand_in(
         self, partition: TopicIdPartition, live: Path, lineage: Epochs, hole: Offsets
     ) -> LocalSegment:
-        """A segment that stands for the `hole` at the head of the log in `live`. It begins where
-        the known damage begins, if there is any.
+        """An empty segment in place of the `hole` at the head of the log in `live`. If damage is
+        already known there, it begins where that begins.
         """
         if self.directory is None:
             raise CorruptData(f"no files, and {NO_BROKER}", source=str(live), position=0)
@@ -170,9 +172,9 @@ class Mender:
         *,
         at: int = 0,
     ) -> Damage:
-        """Survey the segment anew, look for its missing batches in the `linked` segments of the
-        partition, and ask the replicas for the rest, as far as one step goes: beyond the offset
-        `at`. Raises what the survey raises.
+        """Run one step from offset `at` on: survey the segment again, search its missing batches in
+        the `linked` segments of the partition, and fetch the rest from the replicas. Raises the
+        survey's errors.
         """
         async with self._one_at_a_time:
             self._mending = partition
@@ -240,8 +242,8 @@ class Mender:
 
 @dataclass(frozen=True, slots=True)
 class _Said:
-    """A replica's word: `extent` of its log, None without an answer; `wrong`: why, or something in
-    it that was not taken.
+    """A replica's answer: `extent` of its log, None without an answer; `wrong`: the reason for
+    that, or for a batch in it that was refused.
     """
 
     extent: Extent | None
@@ -264,7 +266,9 @@ class _Said:
 
 @dataclass(slots=True)
 class _Asking:
-    """The questions about one damaged segment. `not_all`: why not all that should be asked was."""
+    """The search for one segment's missing batches. `not_all`: the reason why not every replica was
+    asked for all of them; empty if all were.
+    """
 
     partition: TopicIdPartition
     damage: Damage
@@ -279,7 +283,9 @@ class _Asking:
     """Bytes taken from each replica; those from held segments count for `HERE`."""
 
     async def look_at(self, linked: Sequence[LocalSegment]) -> None:
-        """Take batches of held segments. What is missing of them then may be in their bytes."""
+        """Take batches from held segments. Offsets of these segments that are still missing may be
+        in their damaged parts.
+        """
         surveyed = self.job.directory / segment_file_name(self.job.start_offset, LOG_SUFFIX)
         for segment in linked:
             end = segment.next_base_offset or 0
@@ -296,8 +302,9 @@ class _Asking:
     async def _take_held(
         self, log: Path, held: Offsets, first: int, last: int, position: int
     ) -> int:
-        """Read from `position` on; returns the position reached, where the next hole's search goes
-        on: holes ascend as the file does. The file has `held` by its name, as a broker chooses it.
+        """Read a held file from `position` on; returns the position reached, where the search for
+        the next hole continues: holes ascend as the file does. `held`: the offsets of the file
+        according to its name, by which a broker too would choose it.
         """
         walk = self._walk(first, last, str(log), held[0])
         asked, is_full = 0, False
@@ -331,9 +338,9 @@ class _Asking:
             if not self.damage.missing:
                 return
             self._said[node_id] = await self._ask(self.replicas, node_id)
-        # By the topic's id: an extent is asked for by its name.
+        # This request has the topic's id; an extent is requested by the topic's name.
         if await self.replicas.replicas(self.partition) != nodes:
-            self.not_all = "the replicas are others than before, or not known now"
+            self.not_all = "the replicas have changed meanwhile, or are not known now"
 
     def out_of_time(self) -> None:
         """End the step before the first batch that is missing, if anything was fetched below it."""
@@ -342,10 +349,12 @@ class _Asking:
         if end > damage.asked_from and any(run.last < end for run in damage.fetched):
             self.damage = replace(damage, asked_below=end)
         else:
-            self.not_all = f"no end within {self.limits.deadline_s:g} s"
+            self.not_all = f"the fetches did not finish within {self.limits.deadline_s:g} s"
 
     def judged(self) -> Damage:
-        """The damage, with what is proven to be lost: outside the logs of all assigned replicas."""
+        """The damage, with the offsets proven lost: those outside the logs of all assigned
+        replicas.
+        """
         damage = self.damage
         said = [f"broker {id_}: {each.text(damage.missing)}" for id_, each in self._said.items()]
         damage = replace(damage, why="; ".join([*said, self.not_all] if self.not_all else said))
@@ -356,7 +365,7 @@ class _Asking:
         return replace(damage, gone=without(gone, ((e.start, e.end - 1) for e in extents)))
 
     async def _ask(self, replicas: ReplicasPort, node_id: int) -> _Said:
-        """Take the batches that one replica has of every present hole."""
+        """Take the batches that one replica has in any of the remaining holes."""
         extent = await replicas.extent(node_id, self.partition)
         if isinstance(extent, NoAnswer):
             return _Said(None, extent.reason)
@@ -377,7 +386,9 @@ class _Asking:
         return _Said(extent, wrong)
 
     def _free_from(self, at: int) -> int | None:
-        """The lowest first offset of a batch with `at`; None if those below are wanted too."""
+        """The lowest first offset that a batch containing `at` may have; None if the offsets below
+        `at` are missing too.
+        """
         begin = max(self.job.start_offset, self.job.log_start_offset, self.damage.asked_from)
         if at > begin:
             return None
@@ -385,8 +396,8 @@ class _Asking:
         return max((run.last + 1 for run in runs if run.last < at), default=0)
 
     async def _keep(self, source: int, walk: HoleWalk, data: bytes) -> bool:
-        """Keep the fitting batches of an answer; True once this step has enough of that source. The
-        step ends there, for every source.
+        """Keep the fitting batches of a response; True once this step has `bytes_max` from that
+        source. The step ends at that offset, for every source.
         """
         taken = await asyncio.to_thread(walk.take, data)
         runs: tuple[Run, ...] = as_runs(taken, self.path, self._bytes)

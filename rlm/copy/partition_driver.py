@@ -1,5 +1,5 @@
-"""Carries out the planners' steps for one partition until there is nothing to do. A partition's
-trouble ends here and reaches no other.
+"""Carries out the planners' steps for one partition until there is nothing to do. A failure of one
+partition is handled here and does not affect another.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 logger = logging.getLogger(__name__)
 
 Mending = Callable[[], Awaitable[object]]
-"""The rest of the work on a damaged segment, done once its copy slot is free again."""
+"""The rest of the work on a damaged segment, done after its copy slot is released."""
 
 BY_THE_BROKER = Wait(WhyNot.DELEGATED, "its broker's own remote log manager copies and expires it")
-MENDING = "its damaged segment is looked at and mended, one on this node at a time"
+MENDING = "its damaged segment is surveyed and mended; a node mends one segment at a time"
 
 
 class _DriveEndsError(Exception):
@@ -88,7 +88,7 @@ class _DriveEndsError(Exception):
 
 @dataclass(slots=True)
 class PartitionDriver:
-    """Shared by all partitions of a node."""
+    """The driver of all partitions of a node; `drive` runs once per partition at a time."""
 
     works: WorkRows
     tier: Tier
@@ -116,8 +116,8 @@ class PartitionDriver:
         return self.tier.clean_ups
 
     async def drive(self, work: PartitionWork, *, back_offs_max: int) -> None:
-        """Go on until the plan is to wait. Short back-offs are waited out, `back_offs_max` times.
-        Raises CancelledError only; the partition's status has every failure.
+        """Carry out steps until the plan is to wait; `back_offs_max` short back-offs are waited
+        out. Raises CancelledError only; every failure is in the partition's status.
         """
         if work.trouble.waits_at(self.around.ambient.now_ms()):
             work.wait = Wait(WhyNot.BACK_OFF, work.trouble.text, work.trouble.until_ms)
@@ -138,7 +138,7 @@ class PartitionDriver:
                 elif isinstance(step, CopySegment):
                     await self._copy_in_turn(work, step)
                 elif step == last_record:
-                    raise InternalError(f"{step} was accepted and changed nothing")
+                    raise InternalError(f"{step} was accepted but changed nothing")
                 elif await self._record(work, step):
                     last_record = step
         except _DriveEndsError:
@@ -155,7 +155,7 @@ class PartitionDriver:
             self._after_trouble(work, error)
 
     def _after_trouble(self, work: PartitionWork, error: Exception) -> None:
-        """An unforeseen failure is not repeated at every scan: it could fill the log."""
+        """Back off after an unforeseen failure: repeated at every scan it could fill the log."""
         work.failed(error_kind(error), str(error), self.around.ambient.now_ms())
         work.trouble = self._backed_off(work.trouble, error, str(error))
         work.wait = Wait(WhyNot.BACK_OFF, str(error), work.trouble.until_ms)
@@ -192,7 +192,7 @@ class PartitionDriver:
             if not self.adoption.is_due(work.partition):
                 work.found = None
             elif not looked and (isinstance(decision, ProposeClaim) or self.adopts(work)):
-                # Before the claim, which carries the lineage that the stores tell.
+                # Before the claim, which contains the lineage found in the stores.
                 look = await self.adoption.look(work.partition)
                 if isinstance(look, Wait):
                     return look
@@ -217,11 +217,11 @@ class PartitionDriver:
             if held_back is not None:
                 return held_back
             if self.decision(work) != decision or self.adopts(work) or work.hold_wait is not None:
-                continue  # a look was made meanwhile: of another leadership, or after retention
+                continue  # a scan meanwhile found a new leadership, or that retention has run
             if work.mode is Mode.DELEGATED:
                 return BY_THE_BROKER
             state = self.tier.metadata.partition_state(work.partition)
-            assert state is not None, "a standing claim has a row"
+            assert state is not None, "a claim in force has a row"
             facts = self._plan_facts(work, state, decision.last_stable_offset)
             step = plan(facts)
             if not rests_on_log_start(step, facts):
@@ -235,7 +235,7 @@ class PartitionDriver:
                 return step
 
     def adopts(self, work: PartitionWork) -> bool:
-        """True if what the stores have is to be recorded before anything more is copied."""
+        """True if the stores' segments must be recorded before the next segment is copied."""
         if work.local is None or not self.adoption.is_due(work.partition):
             return False
         found, machine = work.found, on_machine(work, self.leading.broker)
@@ -279,7 +279,7 @@ class PartitionDriver:
                     claim, deadline_s=self.around.limits.propose_deadline_s
                 )
         except (Fenced, Conflict, InvalidRequest) as error:
-            # Asked again only at another epoch, or after the long pause: an admin may have acted.
+            # Claim again only at a new epoch, or after the long pause: an admin may have acted.
             now_ms = self.around.ambient.now_ms()
             work.refused = RefusedClaim.now(
                 leader_epoch, self.tier.metadata.partition_state(work.partition), str(error),
@@ -296,10 +296,10 @@ class PartitionDriver:
         self.on_event(PartitionClaimed(work.partition, leader_epoch, answer.token))
 
     async def clean_left_overs(self, work: PartitionWork) -> Wait | None:
-        """Begin to remove rows nobody works on. Under our claim no one else can finish them.
+        """Begin to remove left-over rows. Under our claim no other node can finish them.
 
-        Looked for at every step, since a row whose proposal was given up may appear at any time.
-        While a row may not be marked deleted, a wait is returned, and no new attempt begins.
+        Called at every step, since a row whose proposal was given up may appear at any time. While
+        a row may not be marked deleted, a wait is returned, and no new attempt begins.
         """
         assert work.claim is not None, "left-overs are cleaned up under a claim"
         restart = self.tier.metadata.restart()
@@ -321,10 +321,11 @@ class PartitionDriver:
         return None
 
     async def _leads_still(self, work: PartitionWork) -> bool:
-        """True by the broker's present word, under the claim of the planned step.
+        """True if the broker reports now that it leads, and the claim of the planned step is in
+        force.
 
-        A record about a log's lower end cannot be taken back, and a leader that was replaced since
-        the last look would tell of another log.
+        A record about a log's start cannot be taken back, and a leader that was replaced since the
+        last scan would describe a different log.
         """
         if self.leading.broker is not None and work.local is not None:
             work.word = await word_of(self.leading.broker, work.local)
@@ -358,12 +359,12 @@ class PartitionDriver:
         oldest_s = lag(work.segments, state.next_offset, self.around.ambient.now_ms()).age_ms / 1000
         backlog = Backlog(eligible_bytes(self._plan_facts(work, state, lso)), oldest_s)
         async with self.slots.slot(backlog, work.log_dir), work.one_copy:
-            # After the time in the queue: plan again, and copy only if the plan still holds.
+            # Plan again after the time in the queue, and copy only if the step is still the same.
             if await self._next_step(work) != step:
                 return
             mend = await self._copy(work, step)
         if mend is not None:
-            # Without a slot: it waits for other partitions' mending, and for brokers.
+            # Mend without a slot: it waits for other partitions' mending, and for brokers.
             work.wait = Wait(WhyNot.WAITING_FOR_SLOT, MENDING)
             await mend()
 
@@ -399,29 +400,29 @@ class PartitionDriver:
         if step.fills_lost_range and order.damage is None:
             work.filled(step.offsets)
         if order.damage is not None and order.offsets[1] == step.end_offset:
-            # Lost batches are not looked for in the same files again.
+            # Lost batches are not searched in the same files again.
             work.filled(step.offsets)
             await asyncio.to_thread(self.copying.mender.forget, work.partition)
         return None
 
     async def _after_damage(self, work: PartitionWork, step: CopySegment, order: CopyOrder) -> None:
-        """Look at damage at once, and ask the other replicas."""
+        """Survey the damage at once, and fetch from the other replicas."""
         try:
             damage = await self._mend(work, step, order, self._step_at(work, step, order.damage))
         except Conflict:
-            work.back_off = NO_BACK_OFF  # the file is another one by now; `trouble` paces the retry
+            work.back_off = NO_BACK_OFF  # the file was replaced; `trouble` paces the retry
             raise
-        if damage.is_sound:  # its batches are all right, something beside them is not
+        if damage.is_sound:  # its batches are good, the fault is in a file beside the `.log`
             await asyncio.to_thread(self.copying.mender.forget, work.partition)
             if step.fills_lost_range:
-                work.filled(step.offsets)  # under this claim it is not tried again
+                work.filled(step.offsets)  # do not try it again under this claim
         elif step.fills_lost_range and order.damage is None:
-            work.fills_failed.pop(step.offsets, None)  # what is good of it is copied at once
+            work.fills_failed.pop(step.offsets, None)  # its good parts are copied at once
         elif order.damage is None and (not damage.missing or damage.gone):
             work.back_off = NO_BACK_OFF
 
     def _step_at(self, work: PartitionWork, step: CopySegment, damage: Damage | None) -> int:
-        """The offset from which on something is to be fetched now."""
+        """The first offset of the step: missing batches are fetched from there on."""
         if step.fills_lost_range:
             return 0 if damage is None else damage.asked_from
         state = self.tier.metadata.partition_state(work.partition)
@@ -449,7 +450,9 @@ class PartitionDriver:
     async def _mended(
         self, work: PartitionWork, step: CopySegment, order: CopyOrder, damage: Damage
     ) -> CopyOrder | Mending | None:
-        """The part of a damaged segment to copy now; None: nothing, or a loss was recorded."""
+        """The order for the next part of a damaged segment; a Mending to run first; None: nothing
+        is to be copied, or a loss was recorded.
+        """
         state = self.tier.metadata.partition_state(work.partition)
         assert state is not None, "planned from it"
         if step.fills_lost_range:
@@ -459,7 +462,7 @@ class PartitionDriver:
                 return replace(order, damage=damage, stretch=fill)
             if damage.goes_on:
                 return partial(self._mend, work, step, order, damage.asked_below)
-            work.filled(step.offsets)  # the lost range is what it lacks
+            work.filled(step.offsets)  # it lacks the offsets that are still lost
             if step.end_offset < state.next_offset:  # else the rest of it is copied next
                 await asyncio.to_thread(self.copying.mender.forget, work.partition)
             return None
@@ -473,7 +476,7 @@ class PartitionDriver:
         return replace(order, damage=damage, stretch=part)
 
     def _after_failure(self, work: PartitionWork, step: CopySegment, failed: AttemptFailed) -> None:
-        """Remember the failure and back off; the row, if any, is a left-over from now on."""
+        """Record the failure and back off; the attempt's row, if any, is now a left-over."""
         error = failed.error
         text = f"segment {step.base_offset} to {step.end_offset}: {error}"
         work.failed(error_kind(error), text, self.around.ambient.now_ms())

@@ -61,10 +61,10 @@ class PartitionStatus:
     """One partition on this node. Unknown offsets and epochs are -1.
 
     `highest_copied_offset` is inclusive. `why_not_copying` is None only during a copy. `lag` is
-    None if another node or nobody reports it. `local_bytes`: of the `.log` files on this machine,
-    held ones among them; None without a replica. `trash_bytes`: those of `remote_bytes` that an
-    expiry mark hides from readers. `blocked` is a sentence while a corrupt segment
-    stops the partition.
+    None if it is reported by another node, or by none. `local_bytes`: of the `.log` files on this
+    machine, held ones included; None without a replica. `trash_bytes`: the part of `remote_bytes`
+    that an expiry mark hides from readers. `blocked` is a sentence while a corrupt segment stops
+    the partition.
     """
 
     partition: TopicIdPartition
@@ -99,10 +99,10 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class StatusFacts:
-    """The facts of a status; None where this node knows nothing.
+    """The facts of a status; None for what this node does not know.
 
-    `claimed_here`: the standing claim is this node's. `led_when_last_heard`: by its broker's last
-    answer, however old, it led.
+    `claimed_here`: the claim in force is this node's. `led_when_last_heard`: the broker led
+    according to its last answer, however old.
     """
 
     partition: TopicIdPartition

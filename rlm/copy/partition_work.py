@@ -63,20 +63,20 @@ _Asked = tuple[tuple[Unit, ...], tuple[LocalSegment, ...], Epochs, Epochs]
 
 @dataclass(slots=True)
 class PartitionWork:
-    """Mutable, touched on the event loop only. `task` drives it; there is at most one.
+    """The state of one partition; changed on the event loop only. `task` drives it; at most one.
 
-    `left_out`: why the partition is never claimed (not included, compacted, ...). `mode`: the one
-    that it is to have: DELEGATED if the broker tiers it itself, through this node. `unusable`: why
-    its directory cannot be read; `local` is then as last read. `back_off` is that of copies,
-    `trouble` that of all other unforeseen failures. `looked`: the number of the look that told
-    `local` and `word`. `leadership`: whether the broker led when it
-    last answered, and the epoch. `units`: all held ones; `hold_wait`: why they are unknown.
-    `lineage`, `next_offset`: the recorded ones at the last decision; `found_epochs`: those that
-    batches told after the broker's checkpoint was lost. `found`: what the stores had at the last
-    look, while the partition is to be adopted. `log_start_heard`: the highest log start that the
-    broker answered. `led_from`: the token of a delegated claim, and the broker's log start when it
-    began to lead. `tiered_log_start`: a leader epoch, and where its log started when it was asked,
-    the tier included. `one_copy` is taken around every copy, a `repair` included. `fills_done` and
+    `left_out`: why the partition is never claimed (not included, compacted, ...). `mode`: the mode
+    that it should have: DELEGATED if the broker tiers it itself, through this node. `unusable`: why
+    its directory cannot be read; `local` is then as last read. `word`: the broker's answer about
+    its leadership. `looked`: the number of the scan that read `local` and `word`. `back_off` is
+    that of copies, `trouble` that of all other unforeseen failures. `leadership`: whether the
+    broker led at its last answer, and the epoch. `units`: all held segments; `hold_wait`: why they
+    are unknown. `lineage`, `next_offset`: as recorded at the last decision; `found_epochs`: epochs
+    read from batches after the broker's checkpoint was lost. `found`: the stores' segments at the
+    last listing, while the partition is to be adopted. `log_start_heard`: the highest log start
+    that the broker reported. `led_from`: the token of a delegated claim, and the broker's log start
+    when it began to lead. `tiered_log_start`: a leader epoch, and the log start reported in it, the
+    tier included. `one_copy` is locked during every copy, a `repair` included. `fills_done` and
     `fills_failed`: ranges that were to fill a lost range.
     """
 
@@ -113,8 +113,8 @@ class PartitionWork:
 
     @property
     def is_kept_by_broker(self) -> bool:
-        """True if the broker deletes nothing of it uncopied: its own remote log manager copies it.
-        Not so where its configs contradict its plug-in (`left_out`): then its retention goes on.
+        """True if the broker deletes no uncopied segment, since its own remote log manager copies
+        them. False if its configs contradict its plug-in (`left_out`): then its retention goes on.
         """
         return self.mode is Mode.DELEGATED and self.left_out is None
 
@@ -133,7 +133,7 @@ class PartitionWork:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch the broker named, else the last one on disk, else -1."""
+        """The epoch that the broker reported, else the last one on disk, else -1."""
         if isinstance(self.word, Leads):
             return self.word.leader_epoch
         if self.local is not None and self.local.leader_epochs:
@@ -142,13 +142,14 @@ class PartitionWork:
 
     @property
     def kept(self) -> tuple[Unit, ...]:
-        """Held segments below the broker's own that may be copied, ascending. `local` decides as it
-        is: segments that the broker removed since the last pass are no gap.
+        """Held segments below the broker's own that may be copied, ascending. They are chosen anew
+        for each `local`, so that segments that the broker removed since the last hold pass are no
+        gap.
         """
         if self.local is None or not self.units:
             return ()
         asked = (self.units, self.local.segments, self.proven_checkpoint, self.lineage)
-        if self._kept is None or self._kept[0] != asked:  # a decision asks for them several times
+        if self._kept is None or self._kept[0] != asked:  # a decision reads them several times
             self._kept = asked, usable(*asked)
         return self._kept[1]
 
@@ -160,11 +161,11 @@ class PartitionWork:
         return (*(unit.segment for unit in self.kept), *self.local.known_segments)
 
     def once_there(self, base: int, end: int, lost: Iterable[LostOffsets]) -> tuple[Offsets, ...]:
-        """Offsets of the segment `base` to `end` (inclusive) that had batches by other evidence: an
-        index without a `.log`, a held segment that begins there, a recorded lost range. The cleaner
-        left none of these gaps (`gap_rule.GapWatch`).
+        """Offsets of the segment `base` to `end` (inclusive) that had batches according to evidence
+        outside it: an index without a `.log`, a held segment that begins there, a recorded lost
+        range. A gap over one of them was not left by the cleaner (`gap_rule.GapWatch`).
         """
-        assert self.local is not None, "a segment of this machine"
+        assert self.local is not None, "the segment is on this machine"
         own = self.local.leader_epochs
         bases = {
             *self.local.removed_logs,
@@ -202,10 +203,11 @@ class PartitionWork:
 
     @property
     def proven_checkpoint(self) -> Epochs:
-        """The broker's checkpoint from its first file on, if the recorded lineage tells of what is
-        below, or else held segments do, and something else: no batch in its files can contradict an
-        entry there, and a wrong one would cut the lineage, or hide held segments. Epochs that began
-        since the last claim, behind all that is recorded, cut nothing.
+        """The broker's checkpoint; only its part from the first file on if the entries below are
+        contradicted by the recorded lineage or, where that has none, by held segments. No batch in
+        its files can confirm an entry below them, and a wrong one would truncate the lineage, or
+        hide held segments. New epochs since the last claim that begin after all that is recorded
+        truncate nothing, and stay unless held segments contradict them.
         """
         if self.local is None:
             return ()
@@ -225,11 +227,12 @@ class PartitionWork:
         return own if agree else truncate_from_start(own, first)
 
     def epochs_to_claim(self, leader_epoch: int, metadata: MetadataReads) -> Epochs:
-        """The epochs that a claim at `leader_epoch` carries: with the lost claims that the stores
-        told of, and what the tier's segments and the held ones prove.
+        """The epochs for a claim at `leader_epoch`: the checkpoint, the lost claims found in the
+        stores, and the epochs that the tier's segments and the held ones prove.
 
-        That is nothing at an epoch that was claimed: its first claim said how the lineage begins,
-        and a later one may not change that. A broker that tiers by itself cuts no epochs.
+        The tier and the held segments add nothing at an epoch that was claimed before: its first
+        claim fixed how the lineage begins, and a later one may not change that; nor for a broker
+        that tiers itself, which cuts no epochs.
         """
         told = () if self.found is None else self.found.lineage
         state = metadata.partition_state(self.partition)
@@ -253,9 +256,10 @@ class PartitionWork:
 
     @property
     def log_start_said(self) -> int:
-        """The log start by the broker's word or its checkpoint: nothing below it is wanted.
+        """The log start from the broker's answer or its checkpoint: no record below it is needed.
 
-        That checkpoint may still name a deleted topic's: DeleteRecords moves the first epoch, too.
+        That checkpoint may still have the value of a deleted topic, so the first epoch's start
+        bounds it: DeleteRecords moves that too.
         """
         if self.local is None:
             return self.log_start_heard
@@ -267,7 +271,7 @@ class PartitionWork:
     def claim_record(
         self, by: Incarnation, number: int, leader_epoch: int, metadata: MetadataReads
     ) -> PartitionClaim:
-        """The claim of this partition by what is on this disk and in the tier."""
+        """The claim of this partition, from this disk and the tier."""
         assert self.local is not None, "only partitions on this disk are claimed"
         return PartitionClaim(
             partition=self.partition,
@@ -281,7 +285,7 @@ class PartitionWork:
 
     @property
     def broker_log_start(self) -> int:
-        """The first offset that the broker may still have, its own tier aside."""
+        """The first offset that the broker may still have on its disk."""
         on_disk = 0 if self.local is None else self.local.local_log_start_offset
         return max(on_disk, self.log_start_said)
 
@@ -293,7 +297,7 @@ class PartitionWork:
         return self.local.directory.parent
 
     def seen(self, local: LocalPartition | None) -> None:
-        """Take a look's result; None: there is no replica."""
+        """Take a scan's result; None: there is no replica."""
         self.local = local
         if local is None:
             self.found_epochs = None
@@ -308,7 +312,7 @@ class PartitionWork:
             }
 
     def learn(self, found: FoundEpochs) -> bool:
-        """Take epochs that the batches told; True if they fit the replica as it is now."""
+        """Take epochs read from the batches; True if they fit the replica as it is now."""
         before = self.local
         self.found_epochs = found
         self.seen(before)
@@ -322,7 +326,9 @@ class PartitionWork:
         return None
 
     def filled(self, offsets: Offsets) -> None:
-        """The segment's part of a lost range is in the tier, or cannot be under this claim."""
+        """Record that the segment's part of a lost range is in the tier, or can't get there under
+        this claim.
+        """
         self.fills_done |= {offsets}
         self.fills_failed.pop(offsets, None)
 
@@ -332,20 +338,20 @@ class PartitionWork:
         return self.fills_done | frozenset(waiting)
 
     def waits(self, wait: Wait) -> None:
-        """Copying waits, and an adoption that is not over waits behind it."""
+        """Set the reason why copying waits; an adoption that is not finished waits for it too."""
         if self.found is not None and self.found.whole and self.claim is not None:
-            # Sealed or not: what is not copied here keeps what lies behind it in the store.
+            # Offsets that are not copied yet, sealed or not, hold up the adoption of later ones.
             up_to_date = wait.why is WhyNot.NO_SEALED_SEGMENT
             why = WhyNot.NOT_ADOPTED if up_to_date else wait.why
             wait = replace(wait, why=why, text=f"{wait.text}; {ADOPTION_WAITS}")
         self.wait = wait
 
     def failed(self, kind: str, text: str, now_ms: int) -> None:
-        """Remember trouble for the status page."""
+        """Remember an error for the status page."""
         self.last_error = LastError(kind, text, now_ms)
 
     def recorded(self, state: PartitionState | None) -> None:
-        """Take what the metadata say of it now."""
+        """Take the recorded lineage and next offset from the metadata."""
         self.lineage = () if state is None else state.lineage
         self.next_offset = 0 if state is None else state.next_offset
 

@@ -1,36 +1,39 @@
 """Chooses the batches that fill a hole from another source of the same log. Pure.
 
-Kafka's CRC leaves out a batch's base offset: with a turned bit there it passes its check and claims
-the place of others. Replicas have the same bytes. A broker answers an offset from the file whose
-name says that it is there, with all batches from the first one on that claims to reach it; if none
-does, from the next file. So a batch counts as being where it says in two cases:
+Kafka's CRC leaves out a batch's base offset: with a flipped bit there the batch passes its check
+and claims the offsets of other batches. Replicas have the same bytes. A broker answers a fetch from
+the file whose name covers the offset, with all batches from the first one that claims to reach it;
+if none does, from the next file. So a batch's offsets are trusted in two cases:
 
-1. The batch directly before or behind it in the same answer joins it.
-2. The answers to its own first and to its own last offset begin with it, and the next batch in its
-   file begins above it, or there is none. Where none shows, the broker's own limit
-   (`fetch.max.bytes`, a quota) may have cut it off. It didn't where the broker has sent a longer
-   answer of several batches, and it doesn't matter where the answer to the offset directly below
-   the batch does not begin with it. Where DeleteRecords put the log start inside the batch, the
-   offsets below can't be asked for: its first one is then the log start, no limit may have cut
-   anything off, and a batch has to begin directly behind it: in the answer to that offset, or where
-   the hole ends.
+1. The batch directly before or after it in the same response joins it without a gap.
+2. The responses to its own first and to its own last offset begin with it, and the next batch in
+   its file begins above it, or there is none. If no next batch is seen, the broker's own limit
+   (`fetch.max.bytes`, a quota) may have cut it off. It did not if the broker has sent a longer
+   response of several batches, and it does not matter if the response to the offset directly below
+   the batch does not begin with it. If DeleteRecords put the log start inside the batch, the
+   offsets below can't be fetched: its first one is then the log start, no limit may have cut
+   anything off, and a batch has to begin directly after it: in the response to that offset, or
+   where the hole ends.
 
-Nothing else is believed: not that two answers seem to join, nor that a batch fills the hole.
-It is taken if its CRC, its leader epoch and the borders of the hole are right, too.
+Nothing else is trusted: not that two responses seem to join, nor that a batch fills the hole.
+A batch is taken if its CRC, its leader epoch and the borders of the hole are right, too.
 
-One fault at a replica is assumed: any bits of one batch turned, or any batches gone. All others
-then stand in their places, and one with a turned base offset isn't taken. Not by 1: its neighbours
-join its true place only. Not by 2: one of the two offsets lies outside its true place, so another
-batch has it. If that one stands before it, it answers in its stead. If it stands behind it in the
-same file, the next batch does not begin above it, and it is also what is answered to all offsets
-from its true place to its claim; if in another file, that one is answered. Two faults at one
-replica may deceive this: a batch turned into the place of one that is gone there. So may a limit
-below one batch where DeleteRecords put the log start just there.
+One fault at a replica is assumed: flipped bits in one batch, or missing batches. All other batches
+are then in their places, and a batch with a wrong base offset isn't taken. Not by 1: its neighbours
+join its true place only. Not by 2: one of the two offsets lies outside its true place, so a second
+batch has that offset. If the second batch is before it, the response begins with the second. If it
+is after it in the same file, the next batch does not begin above it, and the responses to all
+offsets from its true place to its claimed place begin with it too; if it is in a different file,
+the response begins with the second. Two faults at one replica may defeat this: a batch whose wrong
+offsets are those of a missing batch. So may a limit below one batch, if DeleteRecords put the log
+start just there.
 
-Where the cleaner was at work gaps are legal, so a batch is believed already if the one behind it
-shows and both beside it are in order with it. One turned within its gap is taken then.
+Where the cleaner has worked gaps are legal, so a batch is trusted already if the next one is seen
+and both neighbours are in order with it. A batch with a wrong offset within its own gap is then
+taken.
 
-A source that sends nothing proves nothing: a batch turned far down is passed over, never answered.
+A source that sends nothing proves nothing: a batch whose wrong offset is far too low is skipped by
+the broker and never sent.
 """
 
 from __future__ import annotations
@@ -50,8 +53,8 @@ from rlm.local_log.gap_rule import shows_cleaner
 
 @dataclass(slots=True)
 class Taken:
-    """The batches taken from one answer: their bytes, one behind another, their stretches as
-    (first, last, bytes), and the offsets of abort markers.
+    """The batches taken from one response: their joined bytes, their stretches as (first, last,
+    bytes), and the offsets of abort markers.
     """
 
     data: bytearray = field(default_factory=bytearray)
@@ -71,7 +74,7 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch of an answer. `data` empty: the answer's limit cut it. `wrong`: why it is damaged."""
+    """A batch of a response. `data` empty: the response's limit cut it. `wrong`: its damage."""
 
     header: BatchHeader
     data: bytes
@@ -88,7 +91,7 @@ class _Batch:
 
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """Batches that stand one behind another, the last one perhaps cut."""
+    """The consecutive batches of a response; the last one may be incomplete."""
 
     batches: list[_Batch]
 
@@ -103,7 +106,7 @@ class _Answer:
         return self.batches[index + 1].first if index + 1 < len(self.batches) else None
 
     def begins_with(self, batch: _Batch) -> bool:
-        """True if the batch is the first, with nothing behind it that is out of order."""
+        """True if the batch is the first, and the one after it is in order."""
         return (
             bool(self.batches)
             and self.batches[0].header == batch.header
@@ -112,23 +115,23 @@ class _Answer:
 
 
 _STEPS = 32
-"""The number of looks for the longest answer, in steps that double."""
+"""The number of fetches in search of a longer response, at distances that double."""
 
 _Questions = Generator[int, bytes]
-"""Asks for offsets and is sent the answers' bytes; empty: none."""
+"""Yields offsets to fetch and is sent the responses' bytes; empty: there is none."""
 
 
 @dataclass(slots=True)
 class HoleWalk:
     """A walk through one source for the hole `first` to `last` (inclusive), from `start` on.
 
-    Until it is `done`, `question` is the offset to ask for next. `wrong`: something that the source
-    has there and that is not taken, for people.
+    Until it is `done`, `question` is the offset to fetch next. `wrong`: a sentence about a batch
+    that the source has there and that was refused.
 
-    `lineage` None: any leader epoch, where the bytes are judged as a whole. `free_from`: this
-    replica has nothing from there to the hole, so the first batch may begin there: batches come
-    whole, and DeleteRecords may put a log start inside one. None: it begins at `first` or later.
-    `thinned`: gaps are legal.
+    `lineage` None: any leader epoch is accepted, if the bytes are checked as a whole elsewhere.
+    `free_from`: this replica has no batch from there to the hole, so the first batch may begin
+    there: batches come whole, and DeleteRecords may put a log start inside one. None: it begins at
+    `first` or later. `thinned`: gaps are legal.
     """
 
     first: int
@@ -142,10 +145,10 @@ class HoleWalk:
     done: bool = False
     wrong: str = ""
     settled_below: int = 0
-    """The end (exclusive) of the decided offsets."""
+    """The end (exclusive) of the offsets that were taken or refused."""
     _lowest: int = 0
     _seen_bytes: int = 0
-    """The longest answer of several batches, which the source's own limit does not cut."""
+    """The longest response of several batches: the source's own limit is not below that."""
     _taken: Taken = field(default_factory=Taken)
     _asking: _Questions | None = None
 
@@ -157,7 +160,7 @@ class HoleWalk:
         self.question = next(self._asking)
 
     def take(self, data: bytes) -> Taken:
-        """Take the fitting batches of the answer to `question`; empty: the source has none."""
+        """Take the fitting batches of the response to `question`; empty: the source has none."""
         assert self._asking is not None, "set at the beginning"
         self._taken = Taken()
         try:
@@ -185,12 +188,12 @@ class HoleWalk:
                         return
                 else:
                     self._note(
-                        f"{self.source}: nothing beside the batch that claims offsets "
-                        f"{batch.first} to {batch.last} bears that out"
+                        f"{self.source}: no neighbour confirms the batch that claims offsets "
+                        f"{batch.first} to {batch.last}"
                     )
             if self.settled_below > question:
                 question = self.settled_below
-            else:  # as if the first one stood there: the next file may go on behind it
+            else:  # skip the first batch's length: the next file may begin after it
                 question += max(whole[0].last - max(whole[0].first, question), 0) + 1
 
     def _is_in_place(
@@ -218,7 +221,7 @@ class HoleWalk:
         return behind is not None or (yield from self._ends_its_file(batch))
 
     def _ends_its_file(self, batch: _Batch) -> Generator[int, bytes, bool]:
-        """True if no limit of the source hides a batch that the claim of this one reaches."""
+        """True if no limit of the source hides a later batch whose offsets this one claims."""
         below = 1
         while not self._is_longest_seen(batch) and below <= batch.first:
             found = self._answer((yield batch.first - below)).batches
@@ -228,9 +231,9 @@ class HoleWalk:
         return below == 1 or (yield from self._shows_what_is_behind(batch))
 
     def _shows_what_is_behind(self, batch: _Batch) -> Generator[int, bytes, bool]:
-        """True if the source sends answers so long that they would show a batch behind this one.
+        """True if the source sends responses so long that they would show a batch after this one.
 
-        One is looked for at the log's start, and behind the batch, ever farther away.
+        Such a response is searched at the log's start, and after the batch at growing distances.
         """
         for offset in (self.start, *(batch.last + (1 << step) for step in range(_STEPS))):
             if self._is_longest_seen(batch):
@@ -243,7 +246,7 @@ class HoleWalk:
         return self._seen_bytes >= len(batch.data) + HEADER_BYTES
 
     def _settle(self, batch: _Batch) -> None:
-        """Take or refuse a batch that is where it says."""
+        """Take or refuse a batch whose offsets are trusted."""
         misfit = self._misfit(batch)
         if misfit:
             self._note(misfit)
@@ -264,8 +267,8 @@ class HoleWalk:
         if epoch == expected:
             return ""
         return (
-            f"{self.source}: the batch at {batch.first} has leader epoch {epoch}, the lineage "
-            f"{expected}"
+            f"{self.source}: the batch at {batch.first} has leader epoch {epoch}, but the lineage "
+            f"has {expected} there"
         )
 
     def _note(self, wrong: str) -> None:
@@ -302,7 +305,7 @@ class HoleWalk:
 
 
 def as_runs(taken: Taken, path: Path, position: int) -> tuple[Run, ...]:
-    """The stretches as runs of the file at `path`, to which the bytes go at `position`."""
+    """The stretches as runs of the file at `path`, into which their bytes go at `position`."""
     runs = []
     for first, last, size in taken.stretches:
         runs.append(Run(first, last, path, position, size))

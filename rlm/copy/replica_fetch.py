@@ -18,18 +18,18 @@ from rlm.leadership.broker_view import BrokerView
 from rlm.leadership.leadership import NoAnswer
 
 FETCH_BYTES = 8 << 20
-"""Bytes asked for at once; a larger batch comes whole, with the header behind it."""
+"""Bytes of one fetch; a larger batch comes whole, with the header after it."""
 
 Answer = TypeVar("Answer")
 
 RESPONSE_REST_BYTES = 1 << 16
-"""Bytes of an answer beside its batches."""
+"""Limit of the bytes of a response that are not batches."""
 
 
 @dataclass(slots=True)
 class ReplicaFetch:
     """The brokers of the cluster. Connections are opened when needed and kept until `close`.
-    `batch_bytes_max`: of a larger batch no answer is taken.
+    `batch_bytes_max`: a response with a larger batch is refused.
     """
 
     view: BrokerView
@@ -38,7 +38,7 @@ class ReplicaFetch:
     _connections: dict[int, Connection] = field(default_factory=dict)
 
     async def replicas(self, partition: TopicIdPartition) -> Sequence[int] | NoAnswer:
-        """Node ids of all assigned replicas, as this node's own broker knows them."""
+        """Node ids of all assigned replicas, according to this node's own broker."""
 
         async def ask(connection: Connection) -> Replicas | BrokerError:
             return await assigned_replicas(connection, partition)
@@ -54,7 +54,7 @@ class ReplicaFetch:
     async def fetch(
         self, node_id: int, partition: TopicIdPartition, offset: int
     ) -> Batches | OutOfRange | NoAnswer:
-        """The broker's batches from `offset` on. NoAnswer: it can't be asked, or refuses."""
+        """The broker's batches from `offset` on. NoAnswer: it can't be reached, or refuses."""
         bytes_max = FETCH_BYTES
 
         async def ask(connection: Connection) -> Batches | OutOfRange | BrokerError:
@@ -65,7 +65,8 @@ class ReplicaFetch:
             bytes_max = len(answer.data) + HEADER_BYTES
             answer = await self._ask(node_id, ask)
         if isinstance(answer, Batches) and not answer.data:
-            # Behind its high watermark, which begins low after a restart: it may have more.
+            # The offset is above its high watermark, which is low after a restart: the batches may
+            # still exist there.
             return NoAnswer(
                 f"its high watermark is {answer.high_watermark}, and it has no batch at {offset}"
             )
@@ -107,6 +108,6 @@ class ReplicaFetch:
 
 
 def _is_one_that_fills(data: bytes) -> bool:
-    """True for a single batch that left no room for the header behind it."""
+    """True for a single batch that left no room for the header after it."""
     first = LOG_OVERHEAD + int.from_bytes(data[8:LOG_OVERHEAD], "big")
     return FETCH_BYTES <= len(data) < first + HEADER_BYTES

@@ -1,4 +1,4 @@
-"""The result of a one-shot run: everything copied, skipped and failed, with the reason."""
+"""The result of a one-shot run: the segments copied, skipped and failed, with the reasons."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class CopyRunReport:
 
     @property
     def complete(self) -> bool:
-        """True if nothing is left that this run could have done."""
+        """True if this run left no work that it could have done."""
         return (
             not self.problems
             and not self.pending_clean_ups

@@ -1,5 +1,5 @@
-"""One look at log directories, the broker's word and topic configs. Decides nothing about copying:
-tells which partitions there are, which are left out, and who leads.
+"""Scans the log directories, the broker's leaderships and topic configs. Decides nothing about
+copying: it reports which partitions exist, which are left out, and which the broker leads.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ TopicPartition = tuple[str, int]
 
 
 class TopicChoice(Protocol):
-    """The choice of the tiered topics."""
+    """The setting that chooses the tiered topics."""
 
     def why_left_out(self, topic: str) -> str | None:
         """A sentence that says what to change; None if the topic is tiered."""
@@ -65,12 +65,12 @@ class BrokerPort(Protocol):
     async def highest_tiered(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
-        """The highest offset that it takes for copied, if it leads; -1: none."""
+        """The highest offset that it considers copied, if it leads; -1: none."""
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
-        """The id under which it knows each topic; empty if it knows no ids."""
+        """The broker's topic id of each topic; empty if the broker has no topic ids."""
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
         """True if the broker's metadata has such a topic; False if it has none (any more)."""
@@ -78,8 +78,8 @@ class BrokerPort(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A partition on this node's disks. `left_out` says why it is never claimed; `mode` is the one
-    that it is to have.
+    """A partition on this node's disks. `word`: the broker's answer about its leadership.
+    `left_out` says why it is never claimed; `mode` is the mode that it should have.
     """
 
     local: LocalPartition
@@ -90,9 +90,9 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of a look. `left_out_topics`: by name, with the sentence why. `untold`: announced
-    partitions whose leader epochs are not known: on a disk that is not seen from here, of which the
-    broker told nothing now, or without the epoch at which it leads.
+    """The result of a scan. `left_out_topics`: names, each with a sentence why. `untold`: announced
+    partitions whose present leader epochs are not known: either the disk is not seen from here and
+    the broker did not report them, or the checkpoint does not have the led epoch yet.
     """
 
     found: tuple[Found, ...]
@@ -116,22 +116,24 @@ class Look:
 
 
 PARTITIONS_PER_BREATH = 16
-"""Look-ups in the view made in one go on the event loop: about a millisecond."""
+"""Limit of the look-ups in the view before other tasks run: about a millisecond on the event
+loop.
+"""
 
-LEFT_OUT = NoAnswer("the broker's answer leaves this partition out")
+LEFT_OUT = NoAnswer("the broker's response has no entry for this partition")
 
 Breathe = Callable[[], Awaitable[None]]
-"""Lets others run; comes back at once."""
+"""Lets other tasks run, then returns at once."""
 
 
 @dataclass(slots=True)
 class Scanner:
-    """Looks when asked, one look at a time. `told`: of a broker whose disk is not seen from here.
+    """Runs one scan at a time. `told`: the partitions of a broker whose disk is not seen from here.
 
-    `only`: the announced partitions that it looks at; None: all there are.
+    `only`: the announced partitions to scan; None: all partitions.
 
-    `_leads`: answers of the last look about partitions whose directory was still theirs afterwards.
-    `_known_ids`: topics that the broker knows under the id of their directories.
+    `_leads`: answers of the last scan for partitions whose directory still had the same topic id
+    afterwards. `_known_ids`: topics whose id at the broker is that of their directories.
     """
 
     log_dirs: tuple[Path, ...]
@@ -162,13 +164,13 @@ class Scanner:
         )  # fmt: skip
 
     async def look(self) -> Look:
-        """Look at the log directories. InvalidRequest or Refused if no path is a log directory or
-        one is another cluster's; RetryLater if a disk does not answer in time.
+        """Scan the log directories. InvalidRequest if no path is a log directory; Refused if one
+        belongs to a different cluster; RetryLater if a disk does not answer in time.
         """
         scan = await self._in_time(self._find)
         delegated = [each for each in scan.partitions if self.announced.has(each.partition)]
         contradicted = await self._contradicted({each.partition.topic for each in delegated})
-        if self.announced.is_silent:  # of a broker that runs without its plug-in now
+        if self.announced.is_silent:  # the broker may run without its plug-in now
             delegated = [each for each in delegated if each.partition.topic not in contradicted]
         by_broker = frozenset(each.partition for each in delegated)
         others = [each for each in scan.partitions if each.partition not in by_broker]
@@ -210,7 +212,7 @@ class Scanner:
         return tuple(leaders if self.only is None else (tip for tip in self.only if tip in leaders))
 
     async def _told(self) -> tuple[Found, ...]:
-        """The partitions that a broker on an unseen disk leads and tiers."""
+        """The partitions that the broker leads and tiers, if this node does not see its disk."""
         leaders = self._leaders
         if self.told is None or self.broker is None or not leaders:
             return ()
@@ -219,7 +221,7 @@ class Scanner:
                 return await self._ask_about(leaders, self.broker, self.told)
         except TimeoutError:
             raise RetryLater(
-                f"asking the broker for its partitions takes longer than {self.deadline_s:g} s"
+                f"the broker did not report its partitions within {self.deadline_s:g} s"
             ) from None
 
     async def _ask_about(
@@ -232,7 +234,7 @@ class Scanner:
         heard = await broker.leadership([(tip.topic, tip.partition) for tip in leaders])
         words = {tip: heard.get((tip.topic, tip.partition), LEFT_OUT) for tip in leaders}
         found = await told.ask(leaders, words)
-        # Only now: an answer before it was about this topic, or the id is another one.
+        # The ids are read last: if they still match, the answers before were about these topics.
         ids = await broker.topic_ids(sorted(topics))
         wrong = wrong_ids(leaders, ids)
         for tip in wrong:
@@ -249,8 +251,9 @@ class Scanner:
         )
 
     async def is_deleted(self, local: LocalPartition | None, topic_id: Uuid) -> bool:
-        """True if the topic is deleted, by the broker's disk and metadata: a replica that moves to
-        another broker goes from the disk, too. False where the metadata cannot be asked now.
+        """True if the topic is deleted according to both the broker's disk and its metadata: a
+        replica that moves to another broker leaves the disk too. False if the metadata cannot be
+        read now.
         """
         if self.told is not None:
             return await self.told.is_deleted(topic_id)
@@ -259,8 +262,8 @@ class Scanner:
         return self.broker is None or await self.broker.knows_topic(topic_id) is False
 
     async def _contradicted(self, delegated: set[str]) -> dict[str, Wait]:
-        """Topics that the plug-in announces and the broker's configs do not tier: one of the two is
-        old, and two must never copy one partition.
+        """Topics that the plug-in announces but the broker's configs do not tier: one of the two is
+        outdated, and a partition must never be copied by two.
         """
         if self.broker is None or not delegated:
             return {}
@@ -268,7 +271,7 @@ class Scanner:
         return {
             topic: Wait(
                 WhyNot.MODE,
-                f"the broker's plug-in announces {topic}, whose configs have "
+                f"the broker's plug-in announces {topic}, but its configs have "
                 "remote.storage.enable=false: nothing is copied until they agree",
             )
             for topic, config in configs.items()
@@ -276,8 +279,8 @@ class Scanner:
         }
 
     async def _in_time(self, read: Callable[[], Read]) -> Read:
-        """Wait for a hanging read, and never start a second one: each would hold a thread, and
-        threads are few. Its late result is old, and dropped.
+        """Run a blocking read, after an earlier one that still hangs has ended: each would hold a
+        thread, and threads are few. The late result of the earlier one is outdated and dropped.
         """
         if self._reading is not None:
             await self._wait_for(self._reading)
@@ -290,7 +293,7 @@ class Scanner:
         done, _ = await asyncio.wait({reading}, timeout=self.deadline_s)
         if not done:
             raise RetryLater(
-                f"looking at {', '.join(map(str, self.log_dirs))} takes longer than "
+                f"the scan of {', '.join(map(str, self.log_dirs))} takes longer than "
                 f"{self.deadline_s:g} s: check whether a disk hangs"
             )
         if not reading.cancelled():
@@ -326,7 +329,7 @@ class Scanner:
         topics = sorted({each.partition.topic for each in partitions})
         configs = await self.broker.topic_configs(topics)
         for topic in topics:
-            config = configs.get(topic, NoAnswer(f"the broker named no configuration of {topic}"))
+            config = configs.get(topic, NoAnswer(f"the broker sent no configuration of {topic}"))
             if isinstance(config, NoAnswer):
                 unknown[topic] = config.reason
                 continue
@@ -364,10 +367,11 @@ class Scanner:
     async def _under_wrong_ids(
         self, partitions: Sequence[LocalPartition]
     ) -> dict[TopicIdPartition, NoAnswer]:
-        """Partitions whose partition.metadata, which has no checksum, names another id than the
-        broker: copied under it, the records would be another topic's. Each id is asked once.
+        """Partitions whose partition.metadata, which has no checksum, has a different topic id than
+        the broker: copied under it, the records would belong to a different topic. Each id is
+        requested once.
         """
-        assert self.broker is not None, "asked for its words before"
+        assert self.broker is not None, "only called after the broker's answers"
         ids = {(each.partition.topic, each.partition.topic_id) for each in partitions}
         new = sorted(topic for topic, _ in ids - self._known_ids)
         answers = await self.broker.topic_ids(new) if new else {}
@@ -380,9 +384,9 @@ class Scanner:
                 continue
             answer = answers[tip.topic]
             wrong[tip] = answer if isinstance(answer, NoAnswer) else NoAnswer(
-                f"{each.directory / PARTITION_METADATA_FILE} names the topic id {tip.topic_id}, "
-                f"and the broker knows {tip.topic} as {answer}: correct the file while the broker "
-                "is down, unless the topic was just made again"
+                f"{each.directory / PARTITION_METADATA_FILE} has the topic id {tip.topic_id}, but "
+                f"the broker has {answer} for {tip.topic}: correct the file while the broker is "
+                "down, unless the topic was just made again"
             )  # fmt: skip
         return wrong
 
@@ -390,7 +394,7 @@ class Scanner:
 def _behind(
     partitions: Sequence[LocalPartition], words: Mapping[TopicIdPartition, BrokerWord]
 ) -> frozenset[TopicIdPartition]:
-    """Partitions whose leader epochs are those of before: the disk shows the present one later."""
+    """Partitions whose checkpoint does not have the led epoch yet: the broker writes it later."""
     leads = {tip: word.leader_epoch for tip, word in words.items() if isinstance(word, Leads)}
     return frozenset(
         each.partition
@@ -401,8 +405,9 @@ def _behind(
 
 
 def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartition, NoAnswer]:
-    """Partitions whose directory may be another topic's by now, deleted and made again since the
-    look: the broker, which is asked by name, may have answered for that one. Blocks.
+    """Partitions whose topic may have been deleted and made again since the scan, so that the
+    directory belongs to the new topic: the broker, which is asked by name, may have answered for
+    the new one. Blocks.
     """
     why = {
         each.partition: why_another(each.directory, each.partition.topic_id) for each in replicas
@@ -411,12 +416,14 @@ def _of_other_topics(replicas: Sequence[LocalPartition]) -> dict[TopicIdPartitio
 
 
 def _no_word(topic: str, unknown: Mapping[str, str]) -> NoAnswer:
-    """Nothing is copied on a guess: a topic with unknown configs may be compacted."""
+    """The answer for a partition that was not asked about: a topic with unknown configs may be
+    compacted, so it is not copied.
+    """
     return NoAnswer(unknown.get(topic, "not asked: the topic is left out"))
 
 
 def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
-    """Refuse compacted topics, and those that a broker tiers itself."""
+    """The reason to leave out a compacted topic, or one that a broker tiers itself; else None."""
     if config.cleanup_policy not in CLEANUP_POLICIES:
         return Wait(
             WhyNot.COMPACTED,
@@ -433,8 +440,8 @@ def why_config_forbids(topic: str, config: TopicConfig) -> Wait | None:
 
 
 def standalone_word(local: LocalPartition) -> BrokerWord:
-    """The word for a node without a broker. It counts as leader at the last epoch on disk, up to
-    the lower bound of the last stable offset that the files prove.
+    """The leadership for a node without a broker: leader at the last epoch on disk, with the lower
+    bound of the last stable offset that the files prove.
     """
     if not local.leader_epochs:
         return NoAnswer("its leader-epoch-checkpoint has no entry")

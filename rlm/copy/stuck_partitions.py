@@ -1,4 +1,4 @@
-"""Counts partitions that do not go on by reason, for problems of the node."""
+"""Counts partitions that make no progress, by reason, for the node's problems."""
 
 from __future__ import annotations
 
@@ -19,11 +19,13 @@ _Name = tuple[str, int, Uuid | None]
 """Topic, partition, and the topic's id if known."""
 
 WHILE_TRYING = frozenset({WhyNot.BACK_OFF, WhyNot.BLOCKED, WhyNot.WAITING_FOR_SLOT})
-"""A partition stays in one of these, or is copying, from a failed copy until one works."""
+"""Reasons of a partition between a failed copy and the next successful one; it may be copying
+too.
+"""
 
 
 def standing_reason(work: PartitionWork) -> Wait:
-    """The reason over several attempts: the start of the next one does not end the trouble."""
+    """The reason over several attempts: a failure remains the reason during the next attempt."""
     kept_away = work.left_out or work.unusable
     if kept_away is not None:
         return kept_away
@@ -49,7 +51,7 @@ class TablePort(Protocol):
 
 @dataclass(slots=True)
 class StuckPartitions:
-    """Remembers since when each partition stands still."""
+    """Remembers since when each partition makes no progress."""
 
     monotonic: Callable[[], float]
     table: TablePort

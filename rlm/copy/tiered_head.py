@@ -1,9 +1,9 @@
 """Leader epochs below a broker's checkpoint that the tier's own segments prove. Pure.
 
-The broker's retention cuts the head of its checkpoint, and an unclean election the same epochs of
-the recorded lineage. If a second one makes the first history the partition's again, only segments
-copied before still tell where its epochs begin: without them the lineage had another epoch there,
-and retention deleted them as cut off.
+The broker's retention cuts the head of its checkpoint, and an unclean election cuts the same epochs
+from the recorded lineage. If a second unclean election restores the first history, only segments
+copied before still show where its epochs begin: without them the lineage would have a different
+epoch there, and retention would delete these segments as cut off.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ def tiered_head(
     recorded: Epochs,
     segments: Callable[[int], Iterable[RemoteLogSegmentMetadata]],
 ) -> Epochs:
-    """The checkpoint's first entry, from its epoch's known start on, and those below it; ascending.
+    """The checkpoint's first entry, with the lowest start known for its epoch, and the entries
+    below it; ascending.
 
-    `segments` gives those that have an epoch, by start offset in it. An epoch has one leader, whose
-    log up to that epoch all replicas share: so does whoever copied a segment with that epoch. Ends
-    where the recorded lineage has an epoch from there on, or earlier: it has what is below, too.
+    `segments` gives the segments that have an epoch, by their start offset in it. An epoch has one
+    leader, whose log up to that epoch all replicas share, and so does the replica from which a
+    segment with that epoch was copied. The search ends at an epoch that the recorded lineage has
+    from the same offset on, or from a lower one: it then has the epochs below too.
     """
     starts, found = dict(recorded), list(checkpoint[:1])  # the lowest last
     while found:

@@ -1,7 +1,8 @@
-"""The partitions of a broker whose disk this node does not see, as its plug-in and it tell them.
+"""The partitions of a broker whose disk this node does not see, as the broker and its plug-in
+report them.
 
-Only partitions that the broker leads and tiers itself are told. What is known of one stays while
-the broker does not answer, as a directory on a shared disk would.
+Only partitions that the broker leads and tiers itself are reported. The last report of a partition
+remains valid while the broker does not answer, as a directory on a shared disk would.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from rlm.leadership.unseen_disk import ToldReplica, ToldReplicas, UnseenDisk
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 NOWHERE = Path("/dev/null")
-"""No file can be below it: whoever takes such a path for one of this machine fails."""
+"""A path below which no file can exist: code that uses such a path on this machine fails."""
 
 
 @dataclass(slots=True)
 class ToldPartitions:
-    """The told partitions of a node without log directories. `_known`: by the broker's last
+    """The reported partitions of a node without log directories. `_known`: from the broker's last
     answers.
     """
 
@@ -37,7 +38,9 @@ class ToldPartitions:
     async def ask(
         self, leaders: Collection[TopicIdPartition], words: dict[TopicIdPartition, BrokerWord]
     ) -> list[tuple[LocalPartition, BrokerWord]]:
-        """The partitions among `leaders` that are known by now, with the broker's word on each."""
+        """The partitions among `leaders` that are known by now, each with the broker's answer about
+        its leadership.
+        """
         told = await self._replicas.ask(
             {tip: word for tip, word in words.items() if isinstance(word, Leads)}
         )
@@ -52,37 +55,39 @@ class ToldPartitions:
         return list(found.values())
 
     def forget(self, tip: TopicIdPartition) -> None:
-        """Ask anew: the answers may have been about another topic of that name."""
+        """Forget a partition, so that it is requested again: the answers may have been about a
+        different topic of that name.
+        """
         self._replicas.forget(tip)
         self._known.pop(tip, None)
 
     async def is_deleted(self, topic_id: Uuid) -> bool:
-        """True if the broker says that its metadata has no such topic any more."""
+        """True if the broker reports that its metadata has no such topic any more."""
         return await self.disk.knows_topic(topic_id) is False
 
 
 def wrong_ids(
     leaders: Sequence[TopicIdPartition], ids: dict[str, Uuid | NoAnswer]
 ) -> dict[TopicIdPartition, NoAnswer]:
-    """Partitions whose topic the broker knows under another id by now: it is asked by name, and may
-    have answered for a topic that was made anew.
+    """Partitions whose topic has a different id at the broker now: it is asked by name, and may
+    have answered for a topic that was made again.
     """
     wrong: dict[TopicIdPartition, NoAnswer] = {}
     for tip in leaders:
-        answer = ids.get(tip.topic, NoAnswer(f"the broker names no id of {tip.topic}"))
+        answer = ids.get(tip.topic, NoAnswer(f"the broker sent no topic id of {tip.topic}"))
         if isinstance(answer, NoAnswer):
             wrong[tip] = answer
         elif answer != tip.topic_id:
             wrong[tip] = NoAnswer(
-                f"its plug-in announced the topic id {tip.topic_id}, and the broker knows "
-                f"{tip.topic} as {answer}: it was made anew"
+                f"its plug-in announced the topic id {tip.topic_id}, but the broker has {answer} "
+                f"for {tip.topic}: the topic was made again"
             )
     return wrong
 
 
 def _as_local(tip: TopicIdPartition, told: ToldReplica) -> LocalPartition:
-    """The told replica in the form of one on a shared disk: one active segment from the first
-    offset on.
+    """The reported replica in the form of one on a shared disk: a single active segment from its
+    first offset on.
     """
     directory = NOWHERE / f"{tip.topic}-{tip.partition}"
     active = LocalSegment(told.local_log_start_offset, directory / "unseen", 0, None)

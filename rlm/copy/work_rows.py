@@ -1,4 +1,4 @@
-"""The partitions of this node's log directories, one row each, and the changes by events."""
+"""The partitions of this node's log directories, one row each, and their changes by events."""
 
 from __future__ import annotations
 

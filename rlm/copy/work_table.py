@@ -1,4 +1,4 @@
-"""All partitions of this node: updated by each look, each driven by a task."""
+"""All partitions of this node: updated by each scan, each driven by a task."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ COMPLETE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LocalTopic:
-    """A topic on this node's disks, but for partitions that its brokers tier themselves. Sealed
+    """A topic on this node's disks, without partitions that its brokers tier themselves. Sealed
     segments count whether or not they are copied.
     """
 
@@ -73,16 +73,16 @@ class WorkTable:
 
     @property
     def problems(self) -> tuple[LogDirProblem, ...]:
-        """Problems of the last look."""
+        """Problems of the last scan."""
         return self._look.problems
 
     @property
     def look(self) -> Look:
-        """The last look."""
+        """The last scan's result."""
         return self._look
 
     def local_topics(self) -> tuple[LocalTopic, ...]:
-        """The topics of the last look, by name."""
+        """The topics of the last scan, by name."""
         sealed: dict[str, list[list[int]]] = {}
         for found in self._look.found:
             if found.mode is Mode.SIDECAR:
@@ -98,17 +98,21 @@ class WorkTable:
         return self._works.rows.get(partition)
 
     def own_epochs(self, partition: TopicIdPartition) -> Epochs:
-        """The leader epochs of the broker's replica, as of the last look; empty if unknown."""
+        """The leader epochs of the broker's replica, as of the last scan; empty if unknown."""
         work = self.work(partition)
         return () if work is None or work.local is None else work.local.leader_epochs
 
     @property
     def sees_no_disk(self) -> bool:
-        """True if the broker's disk is not seen from here, and it tells what a claim needs."""
+        """True if this node does not see the broker's disk, and the broker reports the facts of a
+        claim instead.
+        """
         return self._scanner.told is not None
 
     async def is_topic_deleted(self, partition: TopicIdPartition) -> bool:
-        """True if the broker's replica went with its topic; its disk and it are asked now."""
+        """True if the broker's replica was deleted with its topic; checked now on its disk and at
+        the broker.
+        """
         work = self.work(partition)
         local = None if work is None else work.local
         return await self._scanner.is_deleted(local, partition.topic_id)
@@ -118,20 +122,20 @@ class WorkTable:
         return self._works.all()
 
     def unread(self) -> Iterable[LogDirProblem]:
-        """Partitions to be tiered that have no row: their directories were unreadable at every look
-        since the start.
+        """Problems of partitions to be tiered that have no row: their directories were unreadable
+        at every scan since the start.
         """
         return self._unread.values()
 
     async def begin_hold(self) -> None:
-        """Find the held segments, if the settings ask for a hold. Refused with what to do."""
+        """Find the held segments, if the settings configure a hold. Refused with an instruction."""
         if self._hold is not None:
             await self._hold.begin()
 
     async def scan(self, *, cancel_lost: bool) -> None:
-        """Look, update the rows, and cancel work that is no longer allowed.
+        """Scan, update the rows, and cancel work that is no longer allowed.
 
-        One look at a time: a caller meanwhile waits for a look of its own.
+        One scan at a time: a second caller waits, and then gets a scan of its own.
         """
         async with self._looking:
             await self._scan(cancel_lost)
@@ -206,8 +210,8 @@ class WorkTable:
         }
 
     def _update(self, found: Found, number: int) -> bool:
-        """True if the partition's leadership changed since the broker was last heard. Look `number`
-        changes nothing of a row that a later one told.
+        """Update the partition's row; True if its leadership changed since the broker's last
+        answer. A row that a later scan than `number` has updated is left unchanged.
         """
         work = self._works.rows.get(found.local.partition)
         if work is None:
@@ -219,7 +223,8 @@ class WorkTable:
         work.looked = number
         before, now = work.local, found.local
         if before is not None and before.segments[0].base_offset < now.segments[0].base_offset:
-            # A unit of what left may be made in the pass behind this look: until then it is no gap.
+            # Segments that left the log may become units in the hold pass after this scan: until
+            # then they are no gap.
             work.hold_wait = self._hold_wait(work)
         work.seen(now)
         work.word = found.word
@@ -238,14 +243,16 @@ class WorkTable:
         return None if self._hold is None or work.mode is not Mode.SIDECAR else HOLD_NOT_LOOKED_AT
 
     def _unusable(self, work: PartitionWork, problem: LogDirProblem) -> None:
-        """Begin nothing for a partition whose directory exists and cannot be read now. A copy under
-        way may end: it verifies its reads and holds its files open.
+        """Start no work for a partition whose directory exists but cannot be read now. A copy under
+        way may finish: it verifies its reads and has its files open.
         """
         work.unusable = Wait(WhyNot.UNUSABLE_DIRECTORY, problem.message)
         work.word = NoAnswer(problem.message)
 
     def _gone(self, work: PartitionWork) -> None:
-        """The directory is gone (deleted topic, moved replica): stop, and forget once stopped."""
+        """Stop the work of a partition whose directory is gone (deleted topic, moved replica); its
+        row is removed once it has stopped.
+        """
         work.seen(None)
         work.units, work.hold_wait = (), self._hold_wait(work)
         work.unusable = None
@@ -276,7 +283,7 @@ class WorkTable:
         return self._driver.copying.mender.of(partition)
 
     def is_mending(self, partition: TopicIdPartition) -> bool:
-        """True while missing offsets of its damaged segment are asked for."""
+        """True while its damaged segment is surveyed and missing offsets are fetched."""
         return self._driver.copying.mender.is_mending(partition)
 
     def try_again(self, partition: TopicIdPartition) -> None:
@@ -366,7 +373,7 @@ class WorkTable:
         return ReportInTheMaking(self, self._works.run_log)
 
     def left_overs(self) -> tuple[RemoteLogSegmentMetadata, ...]:
-        """Rows that this node has to clean up, at work or not."""
+        """Rows that this node has to clean up, whether or not that has begun."""
         claimed = (work.partition for work in self._works.all() if work.claim is not None)
         return tuple(row for partition in claimed for row in self._metadata.left_overs(partition))
 

@@ -1,8 +1,8 @@
 """Links to the files of active segments, made before the broker removes them.
 
-Kafka's retention takes the active segment too, once all of its records are too old: it rolls the
-log and removes the segment in one step (UnifiedLog.deleteSegments), so no look finds it sealed. A
-link that was there before has the records, and `HoldDirectory.hold_left` makes a unit of it.
+Kafka's retention deletes the active segment too, once all of its records are too old: it rolls the
+log and removes the segment in one step (UnifiedLog.deleteSegments), so no scan finds it sealed. A
+link made before has the records, and `HoldDirectory.hold_left` makes a unit of it.
 
 `<hold directory>/.active/<node>/<topic>-<partition>/<topic id>/<base>-<inode>/` has the links and
 the broker's leader epoch checkpoint, as it was while the file was part of the log. A directory
@@ -45,7 +45,7 @@ _NAME = re.compile(r"(\d{20})-(\d+)")
 @dataclass(frozen=True, slots=True)
 class ActiveLink:
     """A link to a file that was an active segment. `checkpoint_bytes`: the broker's leader epoch
-    checkpoint when the file was last seen in its log; empty if that is lost.
+    checkpoint when the file was last seen in its log; empty if that copy is lost.
     """
 
     partition: TopicIdPartition
@@ -59,7 +59,7 @@ class ActiveLink:
 
     @property
     def segment(self) -> LocalSegment:
-        """The file as a segment whose end is not known."""
+        """The file as a segment of unknown end."""
         return LocalSegment(self.base_offset, self.log_path, 0, None)
 
     def epochs(self) -> Epochs:
@@ -95,7 +95,8 @@ def find_links(root: Path) -> tuple[ActiveLink, ...]:
             except FileNotFoundError:
                 remove_links(path)
                 continue
-            with contextlib.suppress(FileNotFoundError, CorruptData):  # the batches tell the epochs
+            # Without the checkpoint the epochs are read from the batches.
+            with contextlib.suppress(FileNotFoundError, CorruptData):
                 data = read_small(path / LEADER_EPOCH_CHECKPOINT_FILE)
                 link = replace(link, checkpoint_bytes=data)
             found.append(link)
@@ -119,7 +120,7 @@ def link_active(root: Path, local: LocalPartition) -> ActiveLink | None:
     link = ActiveLink(id_, path, active.base_offset, local.checkpoint_bytes)
     try:
         if not link.log_path.exists():
-            remove_links(path)  # half removed: its other files may be of another log
+            remove_links(path)  # half removed: its other files may be of a different log
         _link(link, local)
         is_the_same = os.stat(link.log_path).st_ino == inode
         if is_the_same and why_another(local.directory, id_.topic_id) is None:
@@ -143,7 +144,7 @@ def _link(link: ActiveLink, local: LocalPartition) -> None:
 
 
 def is_in_a_log(id_: TopicIdPartition, file: Path, log_dirs: Iterable[Path]) -> bool:
-    """True if a linked file is in a replica's directory, whatever else links it. OSError:
+    """True if a linked file is in a replica's directory; other links to it do not count. OSError:
     unknown.
     """
     for log_dir in log_dirs:
@@ -155,9 +156,9 @@ def is_in_a_log(id_: TopicIdPartition, file: Path, log_dirs: Iterable[Path]) -> 
 
 
 def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
-    """The link of a file that is still part of the log, with the files that came beside it since,
-    and the checkpoint of this look. Of a log that has no epochs now, as one that was cut whole, the
-    one of before stays: it tells another history from this one. Passes OSError.
+    """The link of a file that is still part of the log, with the index files made since, and the
+    checkpoint of this scan. If the log has no epochs now (it was truncated entirely), the earlier
+    checkpoint stays: a different history can be told from it. Passes OSError.
     """
     for suffix in BESIDE:
         name = segment_file_name(link.base_offset, suffix)
@@ -172,7 +173,8 @@ def link_beside(link: ActiveLink, local: LocalPartition) -> ActiveLink:
 @dataclass(frozen=True, slots=True)
 class Kept:
     """The high watermark at which a file was part of the log; -1: none is known. `is_cut`: the log
-    was cut there, or below, and nothing showed yet that the broker's one is of behind that.
+    was truncated at or below it, and the broker's high watermark is not yet known to be newer than
+    that (`cut_doubt.py`).
     """
 
     high_watermark: int
@@ -190,18 +192,18 @@ def epochs_written_ns(directory: Path) -> int | None:
 
 
 def keep_committed(link: ActiveLink, kept: Kept) -> None:
-    """Keep it for the next process, for a power cut, too. Passes OSError."""
+    """Write it to disk for the next process; durable on return. Passes OSError."""
     text = f"{'cut ' if kept.is_cut else ''}{max(0, kept.high_watermark)}\n"
     replace_file(OsDisk(), link.path / _COMMITTED, text.encode())
 
 
 def kept_committed(link: ActiveLink) -> Kept:
-    """The kept one; -1 where none is, or a crash left none that is whole."""
+    """The one that `keep_committed` wrote; -1 if there is none, or a crash left it incomplete."""
     try:
         text = (link.path / _COMMITTED).read_text()
     except (OSError, UnicodeDecodeError):
         return Kept(-1)
-    # Without its line end it may be the first digits of a larger one, which is no more than true.
+    # Without its line end it may be the first digits of a larger number: a lower bound, still true.
     found = _COMMITTED_TEXT.fullmatch(text)
     return Kept(-1) if found is None else Kept(int(found[2]), found[1] is not None)
 
@@ -217,4 +219,4 @@ def remove_links(path: Path) -> None:
         try:
             parent.rmdir()
         except OSError:
-            return  # others are left in it
+            return  # it is not empty

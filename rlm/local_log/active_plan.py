@@ -33,9 +33,9 @@ def fate(
     seen in it; empty if they are lost. `own`: the broker's segment of that file; None: it has left
     the log. `held`: the partition's units.
 
-    Only what left at the head was removed by retention: all else was cut off, or replaced by a file
-    that the broker has. A leader without these records may have recorded a log start above them:
-    their unit tells that they are let go.
+    Only files that left at the head of the log were removed by retention: all others were cut off,
+    or replaced by a file that the broker has. A leader without these records may have recorded a
+    log start above them: their unit is made, so that its release is reported.
     """
     if facts.deleted:
         return Fate.DROP
@@ -64,9 +64,9 @@ def _waits(facts: HoldFacts, own: LocalSegment, held: Iterable[Unit]) -> bool:
 
 
 def _is_tiered(facts: HoldFacts, base: int, end: int, epochs: Epochs) -> bool:
-    """True if the tier has, or had, all of [base, end) of these epochs: what an older leader copied
-    there, and an unclean election cut off, is no copy of it. Without epochs, as where they begin
-    above, only the file itself can tell.
+    """True if the tier has, or had, all of [base, end) in these epochs: records that an older
+    leader copied there, and that an unclean election cut off, are no copy of it. False without
+    epochs, or if they begin above: only the file itself shows what it has.
     """
     if not epochs or epochs[0].start_offset >= end:
         return False

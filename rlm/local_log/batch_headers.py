@@ -12,16 +12,18 @@ from kafka_formats.record_batch import HEADER_BYTES, BatchHeader, iter_records, 
 CHUNK_BYTES = 1 << 20
 
 
-def batch_headers(log: Path, *, room_behind: bool = False) -> Iterator[tuple[BatchHeader, int]]:
-    """Headers with their positions. CorruptData where a header can't be, but for zeros up to the
-    end if there may be `room_behind`; OSError.
+def batch_headers(
+    log: Path, *, zeros_may_follow: bool = False
+) -> Iterator[tuple[BatchHeader, int]]:
+    """Headers with their positions. CorruptData for an impossible header; `zeros_may_follow`:
+    zeros from a position to the end of the file are accepted. OSError.
     """
     descriptor = os.open(log, os.O_RDONLY | os.O_CLOEXEC)
     try:
         size, position = os.fstat(descriptor).st_size, 0
         while position < size:
             data = os.pread(descriptor, HEADER_BYTES, position)
-            if room_behind and not any(data) and _are_zeros(descriptor, position):
+            if zeros_may_follow and not any(data) and _are_zeros(descriptor, position):
                 return
             header = parse_header(data, source=str(log), position=position)
             yield header, position
@@ -34,7 +36,7 @@ def has_abort(log: Path) -> bool:
     """True if a marker in the `.log` aborts a transaction. CorruptData; OSError."""
     source = str(log)
     with log.open("rb") as file:
-        for header, position in batch_headers(log, room_behind=True):
+        for header, position in batch_headers(log, zeros_may_follow=True):
             if not (header.is_control and header.is_transactional):
                 continue
             data = os.pread(file.fileno(), header.size_bytes, position)
@@ -46,7 +48,7 @@ def has_abort(log: Path) -> bool:
 
 
 def _are_zeros(descriptor: int, position: int) -> bool:
-    """True if nothing else stands from `position` on."""
+    """True if the file has only zeros from `position` on."""
     while data := os.pread(descriptor, CHUNK_BYTES, position):
         if any(data):
             return False

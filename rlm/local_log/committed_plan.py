@@ -1,4 +1,4 @@
-"""Decides how much of a file that left a log unseen was surely committed. Pure."""
+"""Decides how much of a file that left a log between two scans was surely committed. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from rlm.local_log.hold_plan import HoldFacts, Unit
 
 Proof = Callable[[Unit], int]
-"""`committed_end` of a unit to be."""
+"""`committed_end` of a future unit."""
 
 
 class NotCommittedError(Exception):
-    """Nothing shows that the records of a unit to be were ever committed."""
+    """Nothing proves that the records of a future unit were ever committed."""
 
     def __init__(self, unit: Unit) -> None:
         super().__init__(
@@ -24,7 +24,7 @@ class NotCommittedError(Exception):
 
 
 class NoRoomError(Exception):
-    """The disk has no room for a copy of the committed `part` of a unit to be."""
+    """The disk has no room for a copy of the committed `part` of a future unit."""
 
     def __init__(self, unit: Unit, part: Unit) -> None:
         super().__init__(
@@ -36,8 +36,8 @@ class NoRoomError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LastSeen:
-    """The log when a file was last seen in it: its high watermark, or -1, and its epochs, empty if
-    their copy is lost.
+    """The log when a file was last seen in it: its high watermark, -1 if unknown, and its epochs,
+    empty if their copy is lost.
     """
 
     high_watermark: int
@@ -46,12 +46,12 @@ class LastSeen:
 
 def committed_end(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> int:
     """The offset up to which (exclusive) the records of a file that was active when last seen, and
-    left its log since, were surely committed; the unit's base: none of them.
+    has left its log since, were surely committed; the unit's base: none of them.
 
-    What lay above the high watermark then may have been cut off since, before retention took what
-    came in its place; below it an unclean election may have, in place, and what came is of a later
-    epoch. `facts` None: there is no log to compare with. `led`: the epoch that this broker leads;
-    None: it leads none.
+    Records above the high watermark of that time may have been cut off since, before retention
+    removed the records that replaced them. Records below it may have been replaced in the file by
+    an unclean election; the new ones are of a later epoch. `facts` None: there is no log to compare
+    with. `led`: the epoch that this broker leads; None: it leads none.
     """
     if _is_committed(unit, facts, seen, led):
         return unit.next_base_offset
@@ -59,12 +59,12 @@ def committed_end(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int 
 
 
 def _is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int | None) -> bool:
-    """True if all of them were.
+    """True if all records of the unit were committed.
 
-    An epoch has one leader: a log that goes on in the unit's last epoch has its records, and so has
-    that of the leader of the next one, which followed in it. A later epoch that the log began below
-    the unit's end cut it off. An epoch with which a log or a lineage begins may have begun lower,
-    there too: that it is the next one proves nothing.
+    An epoch has one leader: a log that continues in the unit's last epoch has the unit's records,
+    and so has the log of the next epoch's leader, which followed in that epoch. A later epoch that
+    begins in the log below the unit's end cut the unit off. The first epoch of a log or a lineage
+    may really have begun lower, even below the unit's end: that it is the next one proves nothing.
     """
     end, last = unit.next_base_offset, unit.leader_epochs[-1].epoch
     if seen.high_watermark >= end and epoch_for_offset(seen.epochs, end - 1) in (None, last):
@@ -78,15 +78,15 @@ def _is_committed(unit: Unit, facts: HoldFacts | None, seen: LastSeen, led: int 
 
 
 def _seen_end(unit: Unit, seen: LastSeen) -> int:
-    """The end of what the file had below the high watermark, and still has: up to the last offset
-    that is of one epoch in both, whose leader's log both share.
+    """The end of the records that the file had below the high watermark, and still has: up to the
+    last offset that has the same epoch in both, and so comes from the same leader's log.
     """
     limit = min(seen.high_watermark, unit.next_base_offset)
     return shared_end(unit.leader_epochs, seen.epochs, limit)
 
 
 def _live_end(unit: Unit, facts: HoldFacts | None) -> int:
-    """The end of the unit's part in the epoch with which the log goes on above the unit: later
+    """The end of the unit's part in the epoch in which the log continues above the unit: later
     epochs of the unit were cut off.
     """
     if facts is None or not facts.segments:
@@ -100,7 +100,7 @@ def _live_end(unit: Unit, facts: HoldFacts | None) -> int:
 
 def shared_end(one: Epochs, other: Epochs, limit: int) -> int:
     """The highest offset up to `limit` (exclusive) to which two logs are the same: the last offset
-    below is of one epoch in both, whose leader's log both share. -1: there is none.
+    below it has the same epoch in both, and so comes from the same leader's log. -1: there is none.
     """
     borders = (entry.start_offset for entry in (*one, *other))
     shared = (

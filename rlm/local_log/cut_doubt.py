@@ -1,30 +1,32 @@
-"""Decides when the broker's checkpoint of high watermarks counts again behind a cut. Pure.
+"""Decides when the broker's checkpoint of high watermarks can be trusted again after a truncation
+(a cut) of the log. Pure.
 
-An unclean election cuts a log, and other records come in place of those. A high watermark of
-before the cut says nothing of them, and has perhaps the same value as one of behind it. Nor does an
-election tell by itself if it cut anything: the last mark of before it is perhaps written down, and
-not seen yet. What tells them apart is that the broker wrote its checkpoint anew, which it does
-every five seconds, also where nothing changed. Two things delay that:
+An unclean election truncates a log, and different records replace the removed ones. A high
+watermark from before the cut says nothing about the new records, though it may have the same value
+as one from after it. Nor does an election show by itself that it cut anything: the last high
+watermark from before it may be in the file and not read by us yet. The proof is that the broker
+wrote its checkpoint again, which it does every five seconds, even if nothing changed. Two things
+delay that proof:
 
-- The broker collects the high watermarks of all logs, and writes them down then
-  (ReplicaManager.checkpointHighWatermarks), at a slow disk many seconds later: the first write
-  behind the cut may have a value of before it. One scheduled task does both, and never beside
-  itself, so that the next write was collected behind the one before. No time between could say so
-  much: a disk that hangs, or a clock that is set, makes any wrong.
-- A look reads the checkpoint before the epochs that show the cut, so that the checkpoint may be
-  written in between, also more than once. The first one that another look finds was surely on the
-  disk when the log was cut already; it is the one from which writes are counted.
+- The broker first collects the high watermarks of all logs, then writes them
+  (ReplicaManager.checkpointHighWatermarks), on a slow disk many seconds later: the first write
+  after the cut may have a value from before it. One scheduled task does both and never runs twice
+  at once, so the values of the next write were collected after the previous write. No waiting time
+  could prove as much: a disk that hangs, or a clock that is set, makes any time wrong.
+- A scan reads the checkpoint before the epochs that show the cut, so the checkpoint may be written
+  in between, even several times. The first checkpoint that a later scan finds was on the disk when
+  the log was cut already; writes are counted from that one.
 
-With these, the third checkpoint counts that is another than before. A write is told by its
-modification time alone, which only has to be another one, not a later one. That a write goes
-unseen (in the same tick of a clock, or between two looks) makes the rule wait longer.
+So the third checkpoint that differs from the one before is trusted. A write is recognized by its
+modification time alone, which only has to differ, not to be later. A write that no scan notices
+(in the same tick of a clock, or between two scans) only makes the rule wait longer.
 
-Where nothing tells what a log was before, as of the first look at it, it was perhaps cut when its
-epochs were written last. A checkpoint of high watermarks that is older than three writes behind
-that (by modification times, here alone) is doubted until the third write from now on.
+Where the earlier state of a log is unknown, as at the first scan of it, it may have been cut when
+its epochs were written last. A checkpoint of high watermarks that is less than three writes younger
+than that (by modification times, only here) is doubted until the third write from now on.
 
-A broker that was killed behind the cut, before it wrote its checkpoint, begins with the old value
-and goes by it itself, until it hears its leader's: this is not told apart.
+A broker that was killed after the cut, before it wrote its checkpoint, starts with the old value
+and uses it itself until it receives its leader's: this case is not recognized.
 """
 
 from __future__ import annotations
@@ -40,10 +42,10 @@ YOUNG_NS = CHECKPOINTS_TO_TRUST * 5_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class CutDoubt:
-    """A high watermark that is perhaps of before a cut. `written_ns`: the modification time of its
-    checkpoint at the last look, None if there was none, or if this process has not looked yet;
-    `others`: the checkpoints seen since the look that found the cut; `same_to`: below it the log is
-    as it was, and any tells of it.
+    """A high watermark that may be from before a cut. `written_ns`: the modification time of its
+    checkpoint at the last scan, None if there was none, or if this process has not scanned yet;
+    `others`: the number of new checkpoints since the scan that found the cut; `same_to`: the log is
+    unchanged below this offset, so a high watermark from before the cut holds there too.
     """
 
     written_ns: int | None = None
@@ -51,8 +53,8 @@ class CutDoubt:
     same_to: int = 0
 
     def looked(self, written_ns: int | None) -> CutDoubt | None:
-        """The doubt behind a further look, whose checkpoint was written then; None: that checkpoint
-        is surely of behind the cut. A look that is told again changes nothing.
+        """The doubt after a further scan, whose checkpoint was written at that time; None: that
+        checkpoint is surely from after the cut. The same scan passed again changes nothing.
         """
         if written_ns is None or written_ns == self.written_ns:
             return self
@@ -62,11 +64,13 @@ class CutDoubt:
         return replace(self, written_ns=written_ns, others=others)
 
     def told(self, offset: int) -> CutDoubt:
-        """The doubt once the leader of what came said that it is committed up to there."""
+        """The doubt once the leader of the new records reported them committed up to `offset`."""
         return self if offset <= self.same_to else replace(self, same_to=offset)
 
     def joined(self, other: CutDoubt | None) -> CutDoubt:
-        """This one, of the last look, and another of the same log: it ends with the later one."""
+        """This doubt, of the last scan, joined with another of the same log: it ends when the later
+        of the two ends.
+        """
         if other is None:
             return self
         same_to = min(self.same_to, other.same_to)
@@ -76,9 +80,9 @@ class CutDoubt:
 def of_young_epochs(
     written_ns: int | None, epochs_written_ns: int | None, epochs: Epochs
 ) -> CutDoubt | None:
-    """The doubt at the first look at a log, with the modification times of both checkpoints (None:
-    there is none); None: the epochs are old enough. It is of the whole log: there may have been
-    several elections.
+    """The doubt at the first scan of a log, with the modification times of both checkpoints (None:
+    the file does not exist); None: the epochs are old enough. It covers the whole log: there may
+    have been several elections.
     """
     if not epochs or written_ns is None or epochs_written_ns is None:
         return None

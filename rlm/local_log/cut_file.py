@@ -21,8 +21,8 @@ CHUNK_BYTES = 64 << 20
 
 
 def copy_head(source: Path, target: Path, size_bytes: int) -> None:
-    """Copy the first bytes of a file, with the time of its last write; durable on return, but for
-    the name. OSError, also without twice the room for it: the broker writes to the same disk.
+    """Copy the first bytes of a file, with its modification time; on return the content is durable,
+    the name is not. OSError, also if the disk has less than twice the room: the broker needs some.
     """
     space = os.statvfs(target.parent)
     if space.f_bavail * space.f_frsize < 2 * size_bytes:
@@ -40,9 +40,9 @@ def copy_head(source: Path, target: Path, size_bytes: int) -> None:
 
 
 def cut_beside(log: Path, end: int) -> None:
-    """Make the indexes beside a `.log` that was cut fit its end (exclusive), once or again: those
-    by offset and time are made anew when it is copied, and so is a damaged one of transactions.
-    They are links: the files themselves stay. Passes OSError.
+    """Make the indexes beside a `.log` that was cut fit its end (exclusive); may be repeated. The
+    offset and time indexes are removed, since the copy rebuilds them; so is a damaged transaction
+    index. They are links: the broker's own files stay. Passes OSError.
     """
     for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX):
         log.with_suffix(suffix).unlink(missing_ok=True)
@@ -61,11 +61,11 @@ def cut_beside(log: Path, end: int) -> None:
         replace_file(OsDisk(), path, transaction_index.encode(left))
 
 
-def tell_of_aborts(log: Path) -> None:
-    """Put an index of transactions beside a `.log` that aborts some and has none: the broker made
-    it after the links, or it is damaged. It is not empty, so that the segment counts as one with
-    aborted transactions, and no index, so that its copy makes one from the batches. CorruptData;
-    OSError.
+def mark_aborts(log: Path) -> None:
+    """Put a placeholder for the transaction index beside a `.log` that has abort markers and no
+    such index: the broker made it after the links, or it was damaged. The placeholder is not empty,
+    so the segment counts as one with aborted transactions, and not valid, so its copy builds the
+    index from the batches. CorruptData; OSError.
     """
     path = log.with_suffix(TRANSACTION_INDEX_SUFFIX)
     if not path.exists() and has_abort(log):

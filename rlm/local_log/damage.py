@@ -1,14 +1,15 @@
 """The damage of a sealed segment of this replica, and the parts of it that can be copied. Pure.
 
 A survey of a damaged segment gives its good batches as runs; the offsets between them are missing.
-Runs fetched from other replicas close the holes, and the segment is copied whole. Offsets outside
-every assigned replica's log, or that an admin gave up, become a lost range; then each stretch
-between lost ranges is copied by itself, under its own first offset. So are the steps of a hole that
-is too large to be fetched at once, and the parts of what is too large for one segment of the tier.
+Runs fetched from other replicas fill the holes, and the segment is copied as a whole. Offsets
+outside every assigned replica's log, or that an admin gave up, become a lost range; then each
+stretch between lost ranges is copied by itself, under its own first offset. The same is done for
+the steps of a hole that is too large to be fetched at once, and for the parts of a segment that is
+too large for one segment of the tier.
 
-Only proof makes offsets lost without an admin: the log of every assigned replica starts above them
-or ends before them, by its broker's word, and no file of this machine may have them. That a replica
-covers them and sends no batch proves nothing: a turned bit may have hidden it.
+Offsets are recorded as lost without an admin only on proof: every assigned replica's broker reports
+that its log starts above them or ends before them, and no file of this machine may have them. That
+a replica covers them and sends no batch proves nothing: a flipped bit may hide the batch.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ class ThinnedHole:
 @dataclass(frozen=True, slots=True)
 class Survey:
     """A segment's own runs, ascending, and the missing offsets between them. `aborts`: offsets of
-    ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that
-    `missing` has too, except below the log start. `doubtful`: holes in which a good batch of an
-    unknown place stands, or which one claims, and what can't be read or was not looked at.
+    ABORT markers. `max_timestamp_ms`: of all batches, -1 without any. `thinned`: holes that are in
+    `missing` too, except below the log start. `doubtful`: holes that a good batch may belong to
+    (its place in the log is unknown, or it claims the hole's offsets), and parts that can't be read
+    or were not looked at.
     """
 
     runs: tuple[Run, ...]
@@ -66,7 +68,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Offsets that can be copied as one: `first` to `last` (inclusive), of runs that join."""
+    """Offsets to copy as one segment: `first` to `last` (inclusive), in adjacent runs."""
 
     first: int
     last: int
@@ -81,11 +83,11 @@ class Stretch:
 class Damage:
     """A damaged segment [base, next base) as known now.
 
-    `size_bytes`: the length of its `.log` at the survey; with another length nothing here counts.
-    `gone`: missing offsets that lie outside the log of every assigned replica, none of them
-    `doubtful`. `held`: offsets of the held segments that were looked at, too. `why`: what each
-    replica said. `asked_from` and `asked_below` (exclusive) bound the step: outside nothing was
-    asked for, so nothing there is missing for good.
+    `size_bytes`: the length of its `.log` at the survey; if the length changed, all of this is
+    void. `gone`: missing offsets that lie outside the log of every assigned replica, none of them
+    `doubtful`. `held`: offsets of the held segments that were searched too. `why`: each replica's
+    answer. `asked_from` and `asked_below` (exclusive) bound the step: nothing outside them was
+    requested from a replica, so nothing there is missing for good.
     """
 
     base_offset: int
@@ -103,7 +105,7 @@ class Damage:
 
     @property
     def goes_on(self) -> bool:
-        """True if another step has to ask for the rest."""
+        """True if a further step has to request the rest."""
         return self.asked_below < self.next_base_offset
 
     @property
@@ -120,9 +122,9 @@ class Damage:
         )
 
     def _is_filled(self, hole: ThinnedHole) -> bool:
-        """True if the fetched batches are exactly the damaged ones, by their bases and bytes; the
-        other offsets are then gaps of the cleaner. A replica cleaned at another time has others:
-        that is unknown.
+        """True if the fetched batches are exactly the damaged ones, by base offsets and sizes; the
+        other offsets are then gaps that the cleaner left. A replica cleaned at a different time has
+        different batches: then this is unknown, and False.
         """
         runs = self.survey.runs
         begin = max(
@@ -136,7 +138,7 @@ class Damage:
 
     @property
     def is_sound(self) -> bool:
-        """True if the file is good batches of its own offsets from its first byte to its last."""
+        """True if the file consists of good batches of its own offsets, from first to last byte."""
         held = sum(run.size_bytes for run in self.survey.runs)
         return not self.survey.missing and held == self.size_bytes
 
@@ -219,11 +221,11 @@ class LoseRange:
 def next_stretch(
     damage: Damage, next_offset: int, lost: Sequence[LostOffsets]
 ) -> Stretch | LoseRange | None:
-    """The next part of the segment to copy, or to record as lost; None: ask for missing offsets,
-    of this step or of the next.
+    """The next part of the segment to copy, or to record as lost; None: request missing offsets
+    from the replicas, of this step or of the next.
 
-    It waits before its first part is copied, unless all missing offsets are lost for good: copied
-    whole it is one object, with the producers' state at its end.
+    Even the first part waits until every missing offset is fetched or lost for good: a segment
+    copied as a whole is one object, with the producers' state at its end.
     """
     given_up = (*damage.gone, *((each.start, each.end) for each in lost))
     at = max(next_offset, damage.base_offset)
@@ -240,9 +242,9 @@ def next_fill(
     damage: Damage, next_offset: int, lost: Sequence[LostOffsets], first_known: int
 ) -> Stretch | None:
     """The next part of the segment to copy into a lost range; None: the good part that begins at or
-    below `next_offset` is in the tier. Nothing is missed below `first_known`.
+    below `next_offset` is in the tier. Offsets below `first_known` are not needed.
 
-    Unlike `next_stretch` it waits for nothing: the missing offsets are lost already.
+    Unlike `next_stretch` it waits for nothing: the missing offsets are recorded as lost already.
     """
     for part in _good_parts(damage):
         for each in _stretches(damage, *part):
@@ -255,14 +257,14 @@ def next_fill(
 
 
 def _good_parts(damage: Damage) -> tuple[Offsets, ...]:
-    """Offsets between holes, up to where this step asked."""
+    """Offsets between holes, up to the end of this step."""
     last = min(damage.next_base_offset, damage.asked_below) - 1
     return without(((damage.base_offset, last),), damage.holes)
 
 
 def _stretches(damage: Damage, first: int, last: int) -> Iterator[Stretch]:
-    """The offsets, as few segments of the tier as their size allows. A run is never too large: it
-    is of one file of a broker, or of one answer.
+    """The offsets as stretches, as few as the largest segment size allows. A run is never too
+    large: it comes from one file of a broker, or from one fetch response.
     """
     runs = sorted((*damage.survey.runs, *damage.fetched), key=lambda run: run.first)
     # DeleteRecords may put log start inside a batch, which is copied whole.

@@ -1,7 +1,7 @@
 """Compares a leader-epoch-checkpoint with the batches on either side of its borders.
 
-The file has no checksum, and much follows from it: a claim cuts the recorded lineage by it, and
-what lies outside is deleted. Each batch names its leader's epoch, too (KIP-101).
+The file has no checksum, and much depends on it: a claim truncates the recorded lineage by it, and
+segments outside the lineage are deleted. Each batch has its leader's epoch too (KIP-101).
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ _INDEX_ENTRY = struct.Struct(">ii")
 
 
 class EpochsContradictedError(Exception):
-    """A batch names another epoch than the checkpoint."""
+    """A batch has a different epoch than the checkpoint gives its offset."""
 
 
 def check_epochs(directory: Path, bases: Sequence[int], epochs: Epochs) -> bool:
-    """Compare the first batches of the log and those beside each border inside of it. `bases` are
-    the base offsets of its segments, ascending. Blocks.
+    """Compare the first batches of the log and those next to each border between two epochs in it.
+    `bases` are the base offsets of its segments, ascending. Blocks.
 
-    False: behind the last border is no batch yet, so look again. EpochsContradictedError; OSError.
-    A batch that can't be read proves nothing here: its copy will tell.
+    Returns False if no batch follows the last border yet: check again later.
+    EpochsContradictedError; OSError. A batch that can't be read proves nothing here: the copy of
+    its segment reports it.
     """
     first = bases[0]
     _compare(_Beside(directory, bases, first).behind, epochs, epoch_for_offset(epochs, first))
@@ -54,9 +55,10 @@ def check_epochs(directory: Path, bases: Sequence[int], epochs: Epochs) -> bool:
 
 
 def _compare(nearest: Sequence[BatchHeader], epochs: Epochs, other_side: int | None) -> None:
-    """`nearest` are the two batches next to a border on one side of it, or fewer. Of two in one
-    epoch one alone may be damaged itself, as the CRC leaves its epoch out; not so if the border is
-    what is elsewhere.
+    """Raise EpochsContradictedError if `nearest`, at most two batches next to a border on one side
+    of it, contradict the checkpoint. Where the checkpoint gives both one epoch and only one batch
+    differs, that batch may be damaged (the CRC does not cover its epoch). It counts nevertheless if
+    it is the nearest and has the epoch of the border's other side: then the border is wrong.
     """
     told = [epoch_for_offset(epochs, each.base_offset) for each in nearest]
     alike = [each for each, epoch in zip(nearest, told, strict=True) if epoch == told[0]]
@@ -66,8 +68,8 @@ def _compare(nearest: Sequence[BatchHeader], epochs: Epochs, other_side: int | N
     ):  # fmt: skip
         raise EpochsContradictedError(
             f"offset {wrong[0].base_offset} is of epoch "
-            f"{epoch_for_offset(epochs, wrong[0].base_offset)} by the checkpoint, and its batch "
-            f"names epoch {wrong[0].partition_leader_epoch}"
+            f"{epoch_for_offset(epochs, wrong[0].base_offset)} by the checkpoint, but its batch "
+            f"has epoch {wrong[0].partition_leader_epoch}"
         )
 
 
@@ -77,7 +79,7 @@ def _agrees(batch: BatchHeader, epochs: Epochs) -> bool:
 
 class _Beside:
     """The batches next to `border`, at most two on each side, the nearest first: those that begin
-    below it, and those that begin at it or behind.
+    below it (`below`), and those that begin at or above it (`behind`).
     """
 
     def __init__(self, directory: Path, bases: Sequence[int], border: int) -> None:
@@ -107,7 +109,7 @@ class _Beside:
                 else:
                     self.below = [batch, *self.below[:1]]
                 position += batch.size_bytes
-            else:  # too far from the border for every look
+            else:  # too many batches from here to the border to read at every scan
                 self.reached_behind = True
         except CorruptData:
             self.reached_behind = True
@@ -116,10 +118,11 @@ class _Beside:
 
 
 def _place(index: Path, relative: int) -> int:
-    """The position of a batch well below the offset, by the entry before the last one that is
-    below; 0 without. The entries of a live index end at the first of zeros.
+    """The position of a batch well below the offset, from the second-last index entry below it; 0
+    if there is none. The entries of a live index end at the first one that is all zeros.
 
-    As `OffsetIndex.lookup`, without reading the whole file of each partition that has a new leader.
+    Like `OffsetIndex.lookup`, but without reading the whole file for each partition that has a new
+    leader.
     """
     try:
         descriptor = os.open(index, os.O_RDONLY | os.O_CLOEXEC)
@@ -139,7 +142,9 @@ def _place(index: Path, relative: int) -> int:
 
 
 def _entry(descriptor: int, number: int) -> tuple[int, int]:
-    """Zeros also behind the end: the broker cuts the file when it rolls the segment."""
+    """The entry of this number; zeros past the end of the file, which the broker trims when it
+    rolls the segment.
+    """
     data = os.pread(descriptor, _INDEX_ENTRY.size, number * _INDEX_ENTRY.size)
     offset, position = _INDEX_ENTRY.unpack(data.ljust(_INDEX_ENTRY.size, b"\0"))
     return offset, max(position, 0)

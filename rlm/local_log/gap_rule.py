@@ -1,10 +1,10 @@
 """Decides if offsets without a batch in a sealed segment are legal, or missing. Pure.
 
 In a log that the cleaner never touched, the first batch starts at the segment's base, each next one
-where the last ended, and the last ends at the next base: markers take an offset each, and no
+where the previous ended, and the last ends at the next base: markers take an offset each, and no
 setting, truncation or election leaves a gap. So a gap is damage of this replica (removed files, or
 a broker that rebuilt a lost index and cut the segment at its first bad batch), unless Kafka's
-cleaner was in the partition: in the gap's own segment, or below it.
+cleaner has worked in the partition: in the gap's own segment, or below it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kafka_formats.errors import CorruptData
 
 RANGES_TOLD_MAX = 1_000
-"""Ranges remembered of one segment; the rest is found once these are repaired."""
+"""Limit of the ranges remembered for one segment; the rest is found once these are repaired."""
 
 DELETE_HORIZON = 0x40
 """Attribute bit of a batch that the cleaner wrote (KIP-534)."""
@@ -29,8 +29,8 @@ class MissingBatches(CorruptData):
     def __init__(self, ranges: tuple[Offsets, ...], *, source: str, position: int) -> None:
         self.ranges = ranges
         super().__init__(
-            f"the batches of {ranges_text(ranges)} are missing, and no cleaner of Kafka's was at "
-            "work here: this replica lost them",
+            f"the batches of {ranges_text(ranges)} are missing, and Kafka's log cleaner has not "
+            "worked here: this replica lost them",
             source=source,
             position=position,
         )
@@ -52,7 +52,7 @@ def ranges_text(ranges: Collection[Offsets]) -> str:
 
 def shows_cleaner(attributes: int, last_offset_delta: int, record_count: int) -> bool:
     """True for a batch that only the cleaner makes: fewer records than offsets, or a delete
-    horizon. Brokers take no such batch from a producer (LogValidator).
+    horizon. Brokers accept no such batch from a producer (LogValidator).
     """
     return record_count <= last_offset_delta or bool(attributes & DELETE_HORIZON)
 
@@ -64,11 +64,11 @@ def overlaps(first: int, last: int, ranges: Iterable[Offsets]) -> bool:
 
 @dataclass(slots=True)
 class GapWatch:
-    """Takes the gaps of one segment while its batches are walked, and judges them at the end.
+    """Collects the gaps of one segment while its batches are read, and judges them at the end.
 
-    Nothing below `wanted_from` counts. `allowed`: the partition is known to be cleaned.
-    `once_there`: offsets that had batches by other evidence than the segment's, so a gap over any
-    of them is always damage. `thinned`: offsets have no batch, or the cleaner was in one.
+    Gaps below `wanted_from` are ignored. `allowed`: the partition is known to be cleaned.
+    `once_there`: offsets that are known, not from this segment, to have had batches, so a gap over
+    any of them is always damage. `thinned`: some offsets have no batch, or the cleaner rewrote one.
     """
 
     wanted_from: int = 0
@@ -81,7 +81,7 @@ class GapWatch:
     _position: int = 0
 
     def gap(self, first: int, last: int, position: int) -> None:
-        """No batch has the offsets `first` to `last`; the next one is at `position`."""
+        """Record that no batch has the offsets `first` to `last`; the next one is at `position`."""
         self.thinned = True
         # The whole gap counts here: log start may be inside a removed file.
         is_removed = overlaps(first, last, self.once_there)
@@ -89,7 +89,7 @@ class GapWatch:
         if first > last:
             return
         enough = self.allowed or len(self._gaps) >= RANGES_TOLD_MAX
-        if enough and not is_removed:  # those are few, and count in any case
+        if enough and not is_removed:  # removed ranges are few, and always count
             return
         if not self._gaps:
             self._position = position
@@ -98,7 +98,7 @@ class GapWatch:
             self._removed.append((first, last))
 
     def cleaner_seen(self) -> None:
-        """A batch of the segment is the cleaner's (`shows_cleaner`)."""
+        """Record that a batch of the segment was written by the cleaner (`shows_cleaner`)."""
         self.cleaned = self.thinned = True
 
     def check(self, source: str) -> None:

@@ -1,6 +1,7 @@
-"""Hold directories that no setting names: `strandline-hold` beside a log directory.
+"""Default hold directories, for which there is no setting: `strandline-hold` beside a log
+directory.
 
-It lies on the log directory's mount, and in no log directory: a broker that finds it there refuses
+It lies on the log directory's mount, and in no log directory: a broker that finds it in one refuses
 to start. Log directories of one mount share the first one. Everything here blocks.
 """
 
@@ -24,9 +25,10 @@ DIRECTORY_NAME = "strandline-hold"
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """`paths`: each hold directory, there or to be made, with its log directories. `not_held`: why
-    other log directories have none, with what to do. A log directory that is not there is in
-    neither: the scan reports it.
+    """Log directories with their default hold directories. `paths`: each hold directory, existing
+    or to be made, with its log directories. `not_held`: log directories that have none, each with
+    the reason and what to do. A log directory that does not exist is in neither: the scan reports
+    it.
     """
 
     paths: dict[Path, list[Path]]
@@ -39,7 +41,9 @@ def sibling(log_dir: Path) -> Path:
 
 
 def find_beside(log_dirs: Sequence[Path]) -> Beside:
-    """Pair each log directory with a hold directory that takes a link from it. Nothing stays."""
+    """Pair each log directory with a hold directory that can have a link from it. The links made to
+    try this are removed.
+    """
     found = Beside({}, {})
     siblings = [sibling(each) for each in log_dirs]
     for log_dir in log_dirs:
@@ -58,16 +62,16 @@ def find_beside(log_dirs: Sequence[Path]) -> Beside:
 
 
 def left_beside(log_dirs: Iterable[Path], own_name: str) -> list[Path]:
-    """Hold directories beside these log directories in which a node of that name has its own, or
-    may have.
+    """Default hold directories beside these log directories in which a node of that name has, or
+    may have, its own directory.
     """
     found = dict.fromkeys(sibling(each) for each in log_dirs)
     return [path for path in found if may_be_there(path / own_name)]
 
 
 def may_be_there(own: Path) -> bool:
-    """True unless a node surely has no hold directory of its own there; also where that can't be
-    told, as by a user who may not look.
+    """True unless the node's own hold directory surely does not exist; also True if that can't be
+    checked, say for lack of permission.
     """
     try:
         return S_ISDIR(os.stat(own).st_mode)
@@ -83,15 +87,17 @@ def is_left(own: Path) -> bool:
 
 
 def why_not_held(log_dir: Path, why: object) -> str:
-    """A sentence about a log directory of which nothing is held, and what to do."""
+    """A sentence about a log directory whose segments are not held, and what to do."""
     return (
-        f"nothing of {log_dir} is held, and what the broker deletes there before it is copied is "
-        f"lost to the tier: {why}. If that may be lost, set hold.dirs = []"
+        f"no segment of {log_dir} is held, so segments that the broker deletes before they are "
+        f"copied are lost to the tier: {why}. If they may be lost, set hold.dirs = []"
     )
 
 
 def _why_not(path: Path, log_dir: Path, log_dirs: Iterable[Path]) -> str | None:
-    """The reason why `path` is no hold directory for `log_dir`, with what to do, or None."""
+    """The reason why `path` can't be the hold directory of `log_dir`, with what to do; None if it
+    can.
+    """
     for each in log_dirs:
         if path.resolve().is_relative_to(each.resolve()):
             return (
@@ -115,7 +121,9 @@ def _why_not(path: Path, log_dir: Path, log_dirs: Iterable[Path]) -> str | None:
 
 
 def _try(log_dir: Path, into: Path, path: Path) -> None:
-    """Try a link where nobody else does. Refused, as `try_link`; OSError: nothing can be made."""
+    """Try a link in a temporary directory, so that no other process tries the same name. Refused
+    as in `try_link`; OSError if no directory can be made there.
+    """
     try:
         with TemporaryDirectory(prefix=".strandline-probe-", dir=into) as aside:
             try_link(log_dir, Path(aside), path)

@@ -4,11 +4,11 @@
 is a unit: hard links to the segment's files and producer snapshots, `partition.metadata`, the
 lineage up to the unit's end, and the end mark, an empty `.log` at the next base, which marks the
 segment sealed (`hold_unit.py`).
-Its name is `<base>-<next base>-<size>-<inode>-<first known offset>`; earlier versions left out the
-last one or two. The last is there since the lineage's file has no checksum, and no batch shows that
-its first entry begins too high.
-A unit is made aside and renamed, and renamed before its removal, so that a crash leaves no half
-unit. Everything here blocks; callers use a thread.
+Its name is `<base>-<next base>-<size>-<inode>-<first known offset>`; earlier releases left out the
+last one or two. The last is there because the lineage's file has no checksum, and no batch shows
+when its first entry begins too high.
+A unit is made under a temporary name and renamed, and renamed again before its removal, so that a
+crash leaves no half unit. Everything here blocks; callers use a thread.
 """
 
 from __future__ import annotations
@@ -43,7 +43,6 @@ from rlm.local_log.hold_plan import Unit
 from rlm.local_log.hold_tree import directories, directory_of, names
 from rlm.local_log.hold_unit import (
     Batches,
-    batches_tell,
     committed_batches,
     found_unit,
     is_unit_name,
@@ -51,7 +50,8 @@ from rlm.local_log.hold_unit import (
     log_of,
     read_unit,
     rest_of,
-    tell_by_batches,
+    rewrite_from_batches,
+    scan_batches,
     unit_name,
 )
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
@@ -66,7 +66,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A unit that cannot be used; `why` has an instruction."""
+    """A unit that cannot be used; `why` says the reason and what to do."""
 
     partition: TopicIdPartition
     why: str
@@ -82,8 +82,8 @@ class HeldFound:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A unit by the batches of its file; `rest`: those that nothing shows to be committed, which it
-    has not.
+    """A unit made from the batches of its file; `rest`: the part that nothing proves committed, and
+    that the unit therefore leaves out.
     """
 
     unit: Unit | None
@@ -92,16 +92,16 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class HoldDirectory:
-    """The hold directory of a mount. `log_dirs` are those on the same mount, whose segments are
-    held here.
+    """The hold directory of a mount. `log_dirs`: the log directories on that mount, whose segments
+    are held here.
     """
 
     path: Path
     log_dirs: tuple[Path, ...]
 
     def prepare(self) -> None:
-        """Make it and try a link from each log directory; Refused, with an instruction, if one
-        fails.
+        """Make the directory and try a link from each log directory. Refused, with an instruction,
+        if one fails.
         """
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -114,7 +114,9 @@ class HoldDirectory:
             try_link(log_dir, self.path, self.path)
 
     def sweep(self) -> None:
-        """Remove what a crash or a failed disk left half-done. OSError once all was tried."""
+        """Remove units that a crash or a failed disk left half-made or half-removed. OSError, but
+        only after all were tried.
+        """
         trouble: OSError | None = None
         for _, parent in directories(self.path):
             for entry in names(parent):
@@ -128,7 +130,9 @@ class HoldDirectory:
             raise trouble
 
     def place(self) -> tuple[int, int]:
-        """Changes where another disk is mounted, or none. OSError: no directory is there."""
+        """The directory's device and inode: different once another disk, or none, is mounted there.
+        OSError if the directory does not exist.
+        """
         found = os.stat(self.path)
         return found.st_dev, found.st_ino
 
@@ -152,7 +156,7 @@ class HoldDirectory:
         return HeldFound(tuple(units), tuple(unread))
 
     def hold(self, local: LocalPartition, segment: LocalSegment) -> Unit | None:
-        """Link a sealed segment; None if the broker removed it first. Passes OSError."""
+        """Link a sealed segment; None if the broker removed or changed it first. Passes OSError."""
         assert segment.next_base_offset is not None, "only sealed segments are held"
         base, next_base = segment.base_offset, segment.next_base_offset
         id_ = local.partition
@@ -183,19 +187,20 @@ class HoldDirectory:
     def hold_left(
         self, link: ActiveLink, local: LocalPartition | None, proof: Proof, *, may_cut: bool
     ) -> Told:
-        """Make a unit of a file that was active when it was linked, and that nobody writes to any
-        more: of all of it or, if it `may_cut`, of what was surely committed. No unit if it has no
-        record that one may tell of. NotCommittedError: not all was, or nothing. NoRoomError: of
-        that part no copy can be made now. CorruptData; OSError.
+        """Make a unit of a file that was active when it was linked, and that is no longer written
+        to: of the whole file or, if it `may_cut`, of the part that was surely committed. No unit if
+        no offset is left to hold, or an earlier process made it already. NotCommittedError: some
+        records are not proven to be committed, and it may not cut or nothing is left. NoRoomError:
+        the disk has no room for a copy of the part. CorruptData; OSError.
         """
-        batches = batches_tell(link.log_path, link.base_offset, room_behind=True)
+        batches = scan_batches(link.log_path, link.base_offset, zeros_may_follow=True)
         whole = _unit_of(link, batches)
         if whole is None:
             return Told(None)
         batches = committed_batches(whole, batches, proof, may_cut=may_cut)
         rest = rest_of(whole, batches)
         unit = whole if rest is None else _unit_of(link, batches)
-        assert unit is not None, "of nothing there is an error"
+        assert unit is not None, "`committed_batches` raises if nothing is left"
         if rest is not None and self._has(unit):
             return Told(None, rest)
         base, end, epochs = unit.base_offset, unit.next_base_offset, unit.leader_epochs
@@ -221,7 +226,7 @@ class HoldDirectory:
         return Told(found_unit(unit.partition, aside.with_name(name)), rest)
 
     def _has(self, cut: Unit) -> bool:
-        """True if a process that was killed then made the same unit: its file is a copy."""
+        """True if an earlier process made the same unit: a copy, so only its inode differs."""
         parent = directory_of(self.path, cut.partition)
         base, end, size = cut.base_offset, cut.next_base_offset, cut.segment.size_bytes
         for name in filter(is_unit_name, names(parent)):
@@ -243,15 +248,16 @@ class HoldDirectory:
     def look_again(
         self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
     ) -> Unit | None:
-        """The unit as it is now, in doubt if it changed; None if it is gone. While it is part of
-        the live log `local`, as `own`, that tells what follows it. OSError: unknown.
+        """The unit as it is now, in doubt if it changed; None if it is gone. While its file is part
+        of the live log `local`, as `own`, the epoch that follows it is read from that log. OSError:
+        the state is unknown.
         """
         try:
             now = os.stat(unit.segment.log_path)
         except (FileNotFoundError, NotADirectoryError):
-            os.stat(self.path)  # of a disk that is away nothing is known
+            os.stat(self.path)  # raises if the disk is not mounted: the unit may exist
             return None
-        # Other links than the broker's, of a second Strandline cluster or a backup, do not count.
+        # Links that are not the broker's, of a second Strandline cluster or a backup, do not count.
         alone = now.st_nlink == 1 or (
             own is None
             if local is not None
@@ -276,15 +282,15 @@ class HoldDirectory:
         return replace(unit, followed_by=epoch)
 
     def as_batches_tell(self, unit: Unit, proof: Proof, *, may_cut: bool) -> Told:
-        """A unit in doubt that left the broker's log, put right by its batches if it was written
-        to. None if it has nothing, or another unit has the same file. OSError, and
-        NotCommittedError as in `hold_left`: as it was.
+        """Correct a unit in doubt that left the broker's log from its batches, if it was written
+        to. No unit if no offset is left to hold, or another unit has the same file. OSError, and
+        NotCommittedError as in `hold_left`: the unit is unchanged.
         """
         path = unit.segment.log_path.parent
         if not is_written(unit, unit.segment.log_path.stat()):
             return Told(unit)
         try:
-            name, rest = tell_by_batches(unit, proof, may_cut=may_cut)
+            name, rest = rewrite_from_batches(unit, proof, may_cut=may_cut)
             target = path if name is None else path.with_name(name)
             if name is None or (target != path and target.exists()):
                 return Told(None, rest)
@@ -294,8 +300,8 @@ class HoldDirectory:
             return Told(replace(unit, doubt=str(error)))
 
     def release(self, unit: Unit) -> Path | None:
-        """Release a unit; returns the directory to remove, None if it was gone. OSError: still
-        held.
+        """Release a unit; returns the directory to remove, None if it was gone. On OSError the unit
+        is still held.
         """
         directory = unit.segment.log_path.parent
         going = directory.with_name(_GONE + directory.name)
@@ -306,8 +312,8 @@ class HoldDirectory:
         return going
 
     def give(self, unit: Unit, partition: TopicIdPartition) -> Unit | None:
-        """Move a unit to another topic id; None if that has the same file already. OSError: it is
-        held as before.
+        """Move a unit to another topic id; None if that id has the same file already. On OSError
+        the unit is held as before.
         """
         source = unit.segment.log_path.parent
         target = source.parent.with_name(str(partition.topic_id)) / source.name
@@ -320,30 +326,32 @@ class HoldDirectory:
         replace_file(OsDisk(), source / PARTITION_METADATA_FILE, metadata)
         target.parent.mkdir(mode=0o700, exist_ok=True)
         os.rename(source, target)
-        with contextlib.suppress(OSError):  # others are left in it
+        with contextlib.suppress(OSError):  # it is not empty
             source.parent.rmdir()
         segment = replace(unit.segment, log_path=log_of(target))
         return replace(unit, partition=partition, segment=segment)
 
     def holds_any(self) -> bool:
-        """True if a unit is in it. Passes OSError."""
+        """True if the directory has a unit. Passes OSError."""
         parents = directories(self.path)
         return any(is_unit_name(name) for _, parent in parents for name in names(parent))
 
     @staticmethod
     def remove(going: Path) -> None:
-        """Remove a released unit's links, its bytes with the last one. OSError: `sweep` goes on."""
+        """Remove a released unit's links; its bytes are freed with the last link. After an OSError
+        `sweep` removes the rest.
+        """
         remove_unit(going)
         for parent in (going.parent, going.parent.parent):
             try:
                 parent.rmdir()
             except OSError:
-                return  # others are left in it
+                return  # it is not empty
 
 
 def try_link(log_dir: Path, into: Path, named: Path) -> None:
-    """Link a file of the log directory, and remove the link. Refused, with an instruction that
-    names `named`, if that fails.
+    """Link a file of the log directory into `into`, and remove the link. Refused, with an
+    instruction that names the directory `named`, if that fails.
     """
     probe = into / PROBE
     try:
@@ -352,8 +360,8 @@ def try_link(log_dir: Path, into: Path, named: Path) -> None:
         probe.unlink()
     except OSError as error:
         raise Refused(
-            f"no link from {log_dir} can be made in {named} ({error.strerror}): it has to be on "
-            "the same mount, and the node has to run as the broker's user or with CAP_FOWNER (see "
+            f"no link from {log_dir} can be made in {named} ({error.strerror}): put it on the same "
+            "mount, and run the node as the broker's user or with CAP_FOWNER (see "
             "fs.protected_hardlinks)"
         ) from error
 
@@ -361,8 +369,8 @@ def try_link(log_dir: Path, into: Path, named: Path) -> None:
 def why_unread(path: Path, why: object) -> str:
     """A sentence about a unit that cannot be used, and what to do."""
     return (
-        f"what is held in {path} cannot be read ({why}): mend that, or remove it by hand if it may "
-        "be lost"
+        f"the held segment in {path} cannot be read ({why}): repair that, or remove the directory "
+        "by hand if its records may be lost"
     )
 
 
@@ -372,7 +380,8 @@ def hold_directories(
     """Pair each log directory with the hold directory on its mount; `own_name` is this node's.
 
     InvalidRequest(hold.dirs) if one lies in a log directory or does not exist, or if a log
-    directory has none on its mount. A missing log directory is left out; what is held of it counts.
+    directory has none on its mount. A missing log directory is left out, but a hold directory
+    without log directories is still returned, with its held segments.
     """
     for path in dirs:
         for log_dir in log_dirs:
@@ -391,7 +400,8 @@ def hold_directories(
             continue  # the scan reports it
         if device not in by_device:
             raise InvalidRequest(
-                f"none is on the mount of {log_dir}: name one for each mount of kafka.log_dirs",
+                f"no hold directory is on the mount of {log_dir}: name one for each mount of "
+                "kafka.log_dirs",
                 field="hold.dirs",
             )
         found[by_device[device]].append(log_dir)
@@ -403,14 +413,14 @@ def _device(path: Path) -> int:
         return os.stat(path).st_dev
     except OSError as error:
         raise InvalidRequest(
-            f"{path} cannot be looked at ({error.strerror}): make it, on the mount of a log "
-            "directory, and give it to the node's user",
+            f"{path} cannot be read ({error.strerror}): make it, on the mount of a log directory, "
+            "and give it to the node's user",
             field="hold.dirs",
         ) from error
 
 
 def _unit_of(link: ActiveLink, batches: Batches) -> Unit | None:
-    """The unit of a linked file with these batches; None if it has no offset to tell of."""
+    """The unit of a linked file with these batches; None if no offset is left to hold."""
     known, base = link.epochs(), link.base_offset
     first_known = max(base, known[0].start_offset) if known else base
     epochs = batches.epochs
@@ -424,8 +434,8 @@ def _unit_of(link: ActiveLink, batches: Batches) -> Unit | None:
 
 
 def own_segment(local: LocalPartition, held: LocalSegment) -> LocalSegment | None:
-    """The broker's segment whose file is the held one. A file that left a log never comes back, so
-    it was a part of it at the look too. OSError: unknown.
+    """The broker's segment whose file is the held one; None if there is none. A file that left a
+    log never comes back, so one found now was in the log at the scan too. OSError: unknown.
     """
     at = bisect_left(local.segments, held.base_offset, key=lambda each: each.base_offset)
     found = local.segments[at] if at < len(local.segments) else None
@@ -433,7 +443,7 @@ def own_segment(local: LocalPartition, held: LocalSegment) -> LocalSegment | Non
 
 
 def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bool:
-    """True if the unit's file is the broker's now, or held of its log: no file is of two logs."""
+    """True if the unit's file is in this log, or held from it: no file belongs to two logs."""
     with contextlib.suppress(OSError):
         known = (*local.segments, *(each.segment for each in held))
         return any(is_one_file(each, unit.segment) for each in known)
@@ -441,15 +451,15 @@ def is_of_one_log(local: LocalPartition, held: Iterable[Unit], unit: Unit) -> bo
 
 
 def is_one_file(one: LocalSegment, other: LocalSegment) -> bool:
-    """True if both are one file now. OSError: unknown."""
+    """True if both are the same file now. OSError: unknown."""
     if one.base_offset == other.base_offset:
-        with contextlib.suppress(FileNotFoundError):  # removed since the look
+        with contextlib.suppress(FileNotFoundError):  # removed since the scan
             return os.path.samestat(os.stat(one.log_path), os.stat(other.log_path))
     return False
 
 
 def _name(aside: Path, name: str) -> None:
-    """Give a finished unit its name, in place of links that nobody knows of."""
+    """Give a finished unit its name; an unknown directory of that name is removed."""
     sync_path(aside)
     target = aside.with_name(name)
     if target.exists():
@@ -460,7 +470,9 @@ def _name(aside: Path, name: str) -> None:
 
 
 def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
-    """True if the linked segment is the scanned one: truncations and new topics change these."""
+    """True if the linked segment is the scanned one: a truncation or a new topic changes the topic
+    id, the leader epoch checkpoint or the next segment.
+    """
     source = local.directory
     metadata = source / PARTITION_METADATA_FILE
     return (
@@ -472,7 +484,7 @@ def _still_as_scanned(local: LocalPartition, next_base: int) -> bool:
 
 
 def _is_gone(log: Path) -> bool:
-    """True if the disk tells that the log is gone."""
+    """True if the disk reports that the log does not exist."""
     try:
         os.stat(log)
     except OSError as error:

@@ -1,8 +1,8 @@
-"""Names of hold directories, and those that lie beside a node's own.
+"""Names of hold directories, and other hold directories beside a node's own.
 
-It is `<Kafka cluster id>-<node id>`, which a disaster recovery does not change: the new Strandline
-cluster finds what the lost one held. Earlier versions took the Strandline cluster id. Everything
-here blocks.
+The name is `<Kafka cluster id>-<node id>`, which a disaster recovery does not change: the new
+Strandline cluster finds the segments that the lost one held. Earlier releases used the Strandline
+cluster id. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ def hold_name(cluster_id: object, node_id: int) -> str:
 
 
 def take_over(before: Path, own: Path) -> None:
-    """Give `own` what `before` holds: by a rename, or unit by unit if both exist. May be repeated
-    after a crash; a unit that both have of one file stays once. Passes OSError.
+    """Move the held segments of `before` to `own`: by a rename, or unit by unit if both exist. May
+    be repeated after a crash; of two units of the same file one stays. Passes OSError.
     """
     if not _is_there(before) or _renamed(before, own):
         return
@@ -35,7 +35,7 @@ def take_over(before: Path, own: Path) -> None:
         into.mkdir(mode=0o700, parents=True, exist_ok=True)
         for unit in sorted(parent.iterdir()):
             _take(unit, into / unit.name)
-        with contextlib.suppress(OSError):  # something is left in it
+        with contextlib.suppress(OSError):  # it is not empty
             parent.rmdir()
     (before / PROBE).unlink(missing_ok=True)
     for emptied in (*before.iterdir(), before):
@@ -60,31 +60,31 @@ def others(own: Path) -> Iterator[Path]:
 
 
 def why_not_used(other: Path, own: Path, before: Path) -> str:
-    """A sentence about another directory, and what to do."""
+    """A sentence about a hold directory that this node does not use, and what to do."""
     return (
-        f"{other} holds segments and is not this node's, which is {own.name}: they are not copied "
-        "from there, and count in no hold.bytes_max. If this node made it, in another Strandline "
-        f"cluster, stop the node, rename the directory to {before.name} and start it again; if no "
-        "node uses it any more, remove it"
+        f"{other} holds segments but is not this node's directory, {own.name}: they are not copied "
+        "from there, and count in no hold.bytes_max. If this node made it in a different "
+        f"Strandline cluster, stop the node, rename the directory to {before.name} and start it "
+        "again; if no node uses it any more, remove it"
     )
 
 
 def is_of_another_node(other: Path, own: Path) -> bool:
-    """True if it is another node's of the same Kafka cluster, on this machine too."""
+    """True if `other` has the name of a different node of the same Kafka cluster."""
     cluster, _, node = other.name.rpartition("-")
     return node.isdecimal() and cluster == own.name.rpartition("-")[0]
 
 
 def why_left(other: Path, own: Path, before: Path) -> str:
-    """A sentence about the directory of another node of this Kafka cluster that does not run here,
-    and what to do.
+    """A sentence about the directory of another node of this Kafka cluster, which does not run on
+    this machine, and what to do.
     """
     node = other.name.rpartition("-")[2]
     return (
         f"{other} holds segments of node {node} of this Kafka cluster, which does not run on this "
         "machine now: they are not copied from there, and count in no hold.bytes_max. If this "
         f"node, {own.name}, had that id before, stop it, rename the directory to {before.name} and "
-        "start it again; if there is no such node any more, remove it; else start that one"
+        "start it again; if there is no such node any more, remove it; else start that node"
     )
 
 

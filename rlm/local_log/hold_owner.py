@@ -1,8 +1,8 @@
-"""The owner of a hold directory: one process at a time, which lets nobody else's links go.
+"""The owner of a hold directory: one process at a time, the only one that releases its links.
 
-The directory is named by the Kafka cluster, so the nodes of two Strandline clusters beside one
-broker come to the same one. `.<directory>.lock` beside it is locked while its owner runs, and names
-the owner's Strandline cluster. Everything here blocks.
+The directory's name has the Kafka cluster id, so the nodes of two Strandline clusters beside one
+broker use the same one. `.<directory>.lock` beside it is locked while its owner runs, and contains
+the id of the owner's Strandline cluster. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _OWNER_BYTES_MAX = 1024
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """An owned directory: close `descriptor` to let it go. `before`: the Strandline cluster that
-    owned it last; None without.
+    """An owned directory: close `descriptor` to give it up. `before`: the Strandline cluster that
+    owned it last; None if there was none.
     """
 
     descriptor: int
@@ -30,8 +30,9 @@ class Owned:
 
 
 def become_owner(path: Path, cluster_id: str) -> Owned:
-    """Own the hold directory `path` until the process ends. Conflict, with what to do: another
-    cluster's process owns it. Refused: one of this cluster does, or somebody looks. Passes OSError.
+    """Own the hold directory `path` until the process ends. Conflict, with what to do: a process of
+    a different cluster owns it. Refused: a process of this cluster owns it, or a doctor command is
+    reading the lock. Passes OSError.
     """
     descriptor = os.open(_lock_of(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
@@ -46,7 +47,7 @@ def become_owner(path: Path, cluster_id: str) -> Owned:
         if other == cluster_id:
             raise Refused(
                 f"{path} is in use by another process of this Strandline cluster, or the doctor of "
-                "another one looks at it: start the node again"
+                "a different cluster is checking it: start the node again"
             ) from None
         raise Conflict(why_not_owned(path, other), reason="IN_USE") from None
     except BaseException:
@@ -56,19 +57,19 @@ def become_owner(path: Path, cluster_id: str) -> Owned:
 
 
 def other_owner(path: Path, cluster_id: str) -> str | None:
-    """The Strandline cluster other than this one whose node runs and owns `path`. Passes
-    OSError.
+    """The different Strandline cluster whose running node owns `path`; None if there is none.
+    Passes OSError.
     """
     with _lock_file(path) as descriptor:
         owner = None if descriptor is None else _read(descriptor)
         if descriptor is None or owner == cluster_id:
-            return None  # no lock, even for an instant, where this cluster's node may be starting
+            return None  # take no lock, even for an instant: this cluster's node may be starting
         return owner if _is_locked(descriptor) else None
 
 
 def is_owned(path: Path) -> bool:
-    """True if a process owns the hold directory `path`. Not to be asked of a node's own: who starts
-    at this instant would find it in use. Passes OSError.
+    """True if a process owns the hold directory `path`. Do not call it for a node's own directory:
+    a node that starts at this instant would find it in use. Passes OSError.
     """
     with _lock_file(path) as descriptor:
         return descriptor is not None and _is_locked(descriptor)
@@ -76,7 +77,7 @@ def is_owned(path: Path) -> bool:
 
 @contextlib.contextmanager
 def _lock_file(path: Path) -> Iterator[int | None]:
-    """The lock file of a hold directory, to read; None: nobody ever owned it."""
+    """The lock file of a hold directory, open for reading; None if it never had an owner."""
     try:
         descriptor = os.open(_lock_of(path), os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -103,9 +104,9 @@ def why_not_owned(path: Path, other: str | None) -> str:
     """A sentence about a directory that another process owns, and what to do."""
     return (
         f"{path} is in use by a node of the Strandline cluster {other or '(not known)'}, so this "
-        "node holds nothing there, and what the broker deletes before it is copied is lost to it: "
-        "give each Strandline cluster beside this broker a directory of its own in hold.dirs, or "
-        "stop the other node for good, and start this one again"
+        "node holds no segments there, and loses those that the broker deletes before they are "
+        "copied: give each Strandline cluster beside this broker a directory of its own in "
+        "hold.dirs, or stop the other node for good, and start this one again"
     )
 
 

@@ -1,7 +1,7 @@
 """Decides which segments are held past the broker's local retention, until copied. Pure.
 
-A *unit* is a sealed segment held by hard links, in a directory like a replica's, so that it is
-copied as from the broker's directory.
+A *unit* is a sealed segment held by hard links, in a directory like a replica's, so that it can be
+copied in the same way as from the broker's directory.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rlmm.segment import OFFSET_MAX
 
 
 class Release(StrEnum):
-    """The reason why a unit is released. Stable words."""
+    """The reason why a unit is released. The values are part of the API."""
 
     COPIED = "copied"
     BELOW_LOG_START = "below_log_start"
@@ -37,7 +37,7 @@ class Release(StrEnum):
 
 
 NOT_A_LOSS = frozenset({Release.COPIED, Release.PARTITION_DELETED, Release.NOT_TIERED})
-"""Nobody misses units released for these reasons."""
+"""Reasons whose release loses no record that is still wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,11 @@ class Unit:
     """A held segment. `segment` is the one in the unit's directory, always sealed.
 
     `leader_epochs` are the segment's, the first moved to its first known offset: its base, unless
-    DeleteRecords had reached into it. `modified_ns`: the time of its `.log`'s last write when end
-    and epochs were told. `alone`: the broker has removed its own links: the bytes count as ours.
-    `followed_by`: the live log's epoch at the next base when last seen. `wanted`: False while its
-    topic is left out, perhaps by a mistake. `doubt`: why end and epochs are not what it has; None:
-    they are. `cut_off`: see `is_cut_off`.
+    DeleteRecords had reached into it. `modified_ns`: the modification time of its `.log` when end
+    and epochs were recorded. `alone`: the broker has removed its own links: the bytes count as
+    ours. `followed_by`: the live log's epoch at the next base when last seen. `wanted`: False while
+    its topic is left out, perhaps by a mistake. `doubt`: the reason why the recorded end and epochs
+    may differ from those of the file; None: they agree. `cut_off`: see `is_cut_off`.
     """
 
     partition: TopicIdPartition
@@ -79,8 +79,9 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class HoldFacts:
-    """One partition. `high_watermark` is a lower bound: local retention deletes up to it, whatever
-    transactions are open; -1: it is not known. `next_offset` -1: nothing is copied.
+    """The facts of one partition. `high_watermark` is a lower bound (not the LSO: local retention
+    deletes up to the high watermark even if transactions are open); -1: not known. `next_offset`
+    -1: nothing is copied.
 
     `segments` are the broker's own, `checkpoint` its leader epoch checkpoint, `lineage` the
     recorded one.
@@ -100,9 +101,10 @@ class HoldFacts:
 def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
     """The sealed, committed, uncopied segments of the broker that are not held yet.
 
-    If the file behind a held segment vanished, that segment seems to reach further; a second link
+    If the file after a held segment vanished, that segment seems to reach further; a second link
     to its file would make its bytes count as the broker's for ever. A unit held alone is not the
-    broker's file, whatever its borders: that is a newer one, perhaps in place of a damaged one.
+    broker's file, even with the same borders: the broker's is a newer one, which may replace a
+    damaged one.
     """
     if facts.deleted or facts.left_out:
         return ()
@@ -121,7 +123,9 @@ def to_hold(facts: HoldFacts, held: Iterable[Unit]) -> tuple[LocalSegment, ...]:
 
 
 def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
-    """Local: DeleteRecords cuts the checkpoint at once, and the segments below it go later."""
+    """True if the segment has known offsets that are not copied. DeleteRecords cuts the checkpoint
+    at once, and the broker deletes the segments below it later.
+    """
     if not facts.checkpoint:
         return False
     first_known = max(base, facts.checkpoint[0].start_offset)
@@ -131,11 +135,11 @@ def _is_wanted(facts: HoldFacts, base: int, next_base: int) -> bool:
 
 
 def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Release | None:
-    """The reason why a unit can go; None while of use. `own`: the broker's segment of the same
-    file.
+    """The reason why a unit can be released; None while it may be needed. `own`: the broker's
+    segment of the same file.
 
-    What the broker has in another form now is held anew. A topic left out now may be tiered again,
-    from this unit.
+    A file that the broker has rewritten is released and held again. The units of a topic that is
+    left out now stay: it may be tiered again, from them.
     """
     if facts.deleted:
         return Release.PARTITION_DELETED
@@ -153,17 +157,18 @@ def why_let_go(facts: HoldFacts, unit: Unit, own: LocalSegment | None) -> Releas
 def _why_unneeded_whatever_it_has(
     facts: HoldFacts, unit: Unit, own: LocalSegment | None
 ) -> Release | None:
-    """The reason why a unit in doubt can go; None while it may have records that nobody else has.
+    """The reason why a unit in doubt can be released; None while it may have the only copy of some
+    records.
 
-    The newest epoch that it can have is its own, or that of the live log at its end or, above it,
-    at the beginning.
+    The newest epoch that it can have is its own last one, or the live log's epoch at the unit's
+    end; for a live log that begins above the unit, that log's first epoch.
     """
     if not facts.segments or not facts.checkpoint:
         return None
     if own is not None and not facts.left_out:
         return None  # it is being removed
     if facts.segments[-1].base_offset < unit.next_base_offset:
-        return None  # a replica that starts over tells too little
+        return None  # a replica that starts over proves too little
     there = epoch_for_offset(facts.checkpoint, unit.next_base_offset - 1)
     newest = max(
         unit.leader_epochs[-1].epoch, facts.checkpoint[0].epoch if there is None else there
@@ -173,9 +178,9 @@ def _why_unneeded_whatever_it_has(
 
 
 def _is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
-    """True if a unit that is the broker's file has other epochs in its checkpoint: when it was
-    held, the start of the first epoch was too high by a turned bit, or the time of its last write
-    does not tell that it was cut and written anew.
+    """True if a unit that is the broker's file differs from the broker's checkpoint: either a
+    flipped bit had moved the first epoch's start too high when the unit was held, or the file was
+    truncated and rewritten without a visible change of its modification time.
     """
     if not facts.checkpoint:
         return False
@@ -186,8 +191,8 @@ def _is_rewritten(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def _is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
-    """True if `to_hold` takes the broker's file as it is now, or once it is sealed and committed,
-    when its unit is gone: not of a topic that is left out, nor of a file below the log's start.
+    """True if `to_hold` will hold the broker's file anew once its unit is released, now or when it
+    is sealed and committed: not if the topic is left out, nor for a file below the log's start.
     """
     if facts.deleted or facts.left_out or not facts.checkpoint:
         return False
@@ -197,21 +202,23 @@ def _is_held_anew(facts: HoldFacts, own: LocalSegment) -> bool:
 
 def _why_unneeded(facts: HoldFacts, unit: Unit) -> Release | None:
     if is_copied(facts, unit.first_known_offset, unit.next_base_offset, unit.leader_epochs):
-        # Copied segments go long before retention reaches them, so this one never was.
+        # Units of copied segments are released long before retention reaches them, so this one was
+        # never copied.
         if unit.next_base_offset <= facts.log_start_offset:
             return Release.BELOW_LOG_START
-        # What the tier has there is of other epochs: this one was cut off, or a claim with a cut
-        # head did not know of it.
+        # Outside the lineage, the tier has different epochs there: this unit was cut off, or a
+        # claim whose checkpoint had lost its head did not have these epochs.
         fits = not facts.lineage or _is_within(unit, facts.lineage)
         return Release.COPIED if fits else Release.DIVERGED
     return None
 
 
 def is_copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs) -> bool:
-    """True if every offset is in the tier or expired there, none is recorded as lost, and none is
-    an older leader's, which an unclean election cut off: the claim that records the cut may wait.
-    No claim of an epoch waits that the recorded lineage went past without it, unless the live log
-    neither claimed nor follows that lineage: a second unclean election may bring its epochs back.
+    """True if every offset is in the tier or expired there, none is recorded as lost, and what the
+    tier has is not an older leader's copy, cut off by an unclean election whose claim is not yet
+    recorded. Epochs that the recorded lineage has passed without containing them will not be
+    claimed any more, unless the live log neither claimed nor follows that lineage: a second unclean
+    election may bring its epochs back.
     """
     if next_base > facts.next_offset:
         return False
@@ -227,8 +234,9 @@ def is_copied(facts: HoldFacts, first_known: int, next_base: int, epochs: Epochs
 
 
 def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
-    """True if the live log and the recorded lineage have other epochs in the unit: the checkpoint
-    alone is a file without a checksum, and another election may undo what is recorded alone.
+    """True if both the live log and the recorded lineage contradict the unit's epochs. Neither is
+    enough alone: the checkpoint is a file without a checksum, and a further election may undo the
+    recorded lineage.
     """
     if not facts.lineage or _is_within(unit, facts.lineage):
         return False
@@ -236,9 +244,10 @@ def _contradicts(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def is_cut_off(facts: HoldFacts, unit: Unit) -> bool:
-    """True if the live log has other epochs in the unit, or had them when it last told: retention
-    takes these too, perhaps before any claim names them. Undone by a log that goes on in the unit's
-    last epoch, whose one leader had the unit's records.
+    """True if the live log contradicts the unit's epochs, or did when it last reached the unit:
+    retention removes the contradicting segments too, perhaps before any claim has their epochs. A
+    log that continues in the unit's last epoch undoes it: that epoch's one leader had the unit's
+    records.
     """
     if not unit.cut_off or not facts.segments or not facts.checkpoint:
         return unit.cut_off or _differs_from_live(facts, unit)
@@ -248,8 +257,8 @@ def is_cut_off(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def _was_cut_off(facts: HoldFacts, unit: Unit) -> bool:
-    """True if the live log contradicted the unit, and begins behind it now, so that it will not
-    tell any more.
+    """True if the live log contradicted the unit, and now begins after it, so that it can no longer
+    be compared with it.
     """
     return (
         unit.cut_off
@@ -260,8 +269,8 @@ def _was_cut_off(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def _differs_from_live(facts: HoldFacts, unit: Unit) -> bool:
-    """True if the live log has other epochs in the unit. A replica that starts over proves
-    nothing, nor does the checkpoint of a log that retention emptied: no batch bears it out.
+    """True if the live log has different epochs within the unit. A replica that starts over proves
+    nothing, nor does the checkpoint of a log that retention emptied: no batch confirms it.
     """
     if not facts.segments or not facts.checkpoint:
         return False
@@ -270,8 +279,8 @@ def _differs_from_live(facts: HoldFacts, unit: Unit) -> bool:
 
 
 def differs(unit: Unit, above: Epochs, reached: int) -> bool:
-    """True if a log with the epochs `above` up to `reached` has others in the unit, or lower ones
-    after.
+    """True if a log with the epochs `above` up to `reached` has different epochs within the unit,
+    or a lower epoch after it.
     """
     first = above[0]
     if unit.next_base_offset <= min(reached, first.start_offset):
@@ -290,9 +299,10 @@ def usable(
 ) -> tuple[Unit, ...]:
     """Units that begin below the live log and fit it, bases and ends ascending, for copies.
 
-    They may overlap each other and the live log: a replica fetched again has other segment borders.
-    A unit inside another one is left out. `lineage` is the recorded one, or empty; a unit outside
-    it hides none inside: of two that contradict each other, one was cut off.
+    They may overlap each other and the live log: a replica that was fetched again has different
+    segment borders. A unit inside another one is left out. `lineage` is the recorded one, or empty;
+    a unit outside the lineage never replaces one inside: of two units that contradict each other,
+    one was cut off.
     """
     if not segments or not checkpoint:
         return ()
@@ -301,7 +311,7 @@ def usable(
     for unit in _from_the_top(each for each in units if each.base_offset < base):
         if unit.base_offset >= base or (lineage and not _is_within(unit, lineage)):
             continue
-        # No taken unit ends below this one, so the lowest of them has all it shares with any.
+        # No taken unit ends below this one, so to compare it with the lowest of them is enough.
         if not differs(unit, above, OFFSET_MAX):
             found.append(unit)
             base, above = unit.base_offset, unit.leader_epochs
@@ -314,8 +324,8 @@ def _from_the_top(units: Iterable[Unit]) -> list[Unit]:
 
 
 def _is_within(unit: Unit, lineage: Epochs) -> bool:
-    """True if the unit is of the lineage's history. Epochs below the lineage's first one may only
-    stand where the lineage has not begun.
+    """True if the unit belongs to the lineage's history. Epochs below the lineage's first one are
+    allowed only at offsets where the lineage has not begun.
     """
     first = lineage[0]
     if unit.leader_epochs[0].epoch < first.epoch:
@@ -328,8 +338,8 @@ def _is_within(unit: Unit, lineage: Epochs) -> bool:
 
 
 def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
-    """The checkpoint before local retention cut its head, as far as `usable` units know. If both
-    have an epoch, the smaller start stays: a start is only ever wrong upwards.
+    """The checkpoint as it was before local retention cut its head, as far as `usable` units have
+    it. If both have an epoch, the smaller start is kept: a wrong start is always too high.
     """
     entries = list(checkpoint)
     for unit in reversed(units):
@@ -345,22 +355,23 @@ def with_heads(units: Sequence[Unit], checkpoint: Epochs) -> Epochs:
 def unbroken(
     units: Iterable[Unit], offset: int, epoch: int | None, led: int | None = None
 ) -> tuple[Unit, ...]:
-    """The units that reach `offset`, where the log has `epoch`, and are surely of its history, down
-    to the first gap: those that have that epoch there, or that end there and were followed by it or
-    end in it. An epoch has one leader, whose log up to that epoch all replicas share. `led`: the
-    epoch that this broker leads; None: it leads none. No leader cuts its log, nor does a follower
-    within an epoch: where that epoch began, the records of the one before are of its history.
+    """The units that reach `offset`, where the log has `epoch`, and surely belong to its history,
+    down to the first gap: those that have that epoch there, or that end there and were followed by
+    it or end in it. An epoch has one leader, whose log up to that epoch all replicas share. `led`:
+    the epoch that this broker leads; None: it leads none. A leader never truncates its log, nor
+    does a follower within an epoch: the records of the epoch before, up to where the led epoch
+    began, belong to its history.
 
-    That a unit was once seen in the live log proves nothing: between two looks that may be cut off
-    and begin again, with other epochs, where the unit ends. Behind a gap the history is unknown;
-    records deleted before the unit was held are such a gap.
+    That a unit was once seen in the live log proves nothing: between two scans that log may be
+    truncated and begin again, with different epochs, where the unit ends. Below a gap the history
+    is unknown; records deleted before the unit was held are such a gap.
     """
     found: list[Unit] = []
     for unit in _from_the_top(units):
         if unit.next_base_offset < offset or epoch is None:
             break
         if unit.first_known_offset >= offset or epoch not in _epochs_at(unit, offset, led):
-            continue  # it has nothing more, or is of another history and hides nothing of this one
+            continue  # it adds no offset, or belongs to a different history
         found.append(unit)
         if unit.first_known_offset > unit.base_offset:
             break
@@ -369,7 +380,9 @@ def unbroken(
 
 
 def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ...]:
-    """Epochs that prove, at `offset` in a log, that it has the unit's history below."""
+    """Epochs that prove, if the log has one of them at `offset`, that the unit belongs to its
+    history.
+    """
     if offset < unit.next_base_offset:
         return (epoch_for_offset(unit.leader_epochs, offset),)
     last = unit.leader_epochs[-1].epoch
@@ -379,11 +392,11 @@ def _epochs_at(unit: Unit, offset: int, led: int | None) -> tuple[int | None, ..
 def over_budget(
     units: Iterable[Unit], *, bytes_max: int, bytes_missing: int
 ) -> tuple[tuple[Unit, Release], ...]:
-    """The units to release until those held alone fit into `bytes_max` and `bytes_missing` of the
-    disk become free: those of whose offsets another one holds as many bytes, then unwanted ones,
-    then those in doubt, which can't be copied as they are, then the oldest. Only units held alone
-    free anything. All but the unwanted count as missed: of two files for the same offsets nobody
-    has looked at which is sound.
+    """The units to release until those held alone fit into `bytes_max`, and `bytes_missing` more
+    bytes of the disk are free. The order: units whose offsets another unit holds in as many bytes,
+    then unwanted ones, then those in doubt, which can't be copied as they are, then the oldest.
+    Only units held alone free any bytes. All but the unwanted count as missed: of two files with
+    the same offsets it was never checked which one is sound.
     """
     fullest: dict[tuple[TopicIdPartition, int, int], Unit] = {}
     alone = []
@@ -397,7 +410,7 @@ def over_budget(
         if unit.alone:
             alone.append(unit)
     kept = {id(unit) for unit in fullest.values()}
-    # Stable: the oldest first.
+    # The sort is stable, so the oldest stay first.
     alone.sort(key=lambda unit: (id(unit) in kept, unit.wanted, unit.doubt is None))
     over = sum(unit.segment.size_bytes for unit in alone) - bytes_max
     released = []

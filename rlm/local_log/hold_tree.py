@@ -1,4 +1,4 @@
-"""The tree in which a node keeps what it holds, `<topic>-<partition>/<topic id>/`. All of it
+"""The directory tree of a node's held segments, `<topic>-<partition>/<topic id>/`. Everything here
 blocks.
 """
 
@@ -34,7 +34,7 @@ def directories(root: Path) -> Iterator[tuple[TopicIdPartition, Path]]:
 
 
 def names(directory: Path) -> list[str]:
-    """The entries of a directory, none of one that is not there. Passes OSError."""
+    """The entries of a directory; none if it does not exist. Passes OSError."""
     try:
         return sorted(os.listdir(directory))
     except (FileNotFoundError, NotADirectoryError):

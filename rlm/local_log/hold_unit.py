@@ -1,9 +1,9 @@
 """The directory of one held segment: its name, its files, and its end and epochs from its batches.
 
-The end mark, an empty `.log` at the next base, has the time of the `.log`'s last write before it
-was linked. A broker that cuts a held file and goes on in it writes through our link: then size or
-time are others. Once such a file has left the broker's log, nobody writes to it any more, and its
-batches tell its end and epochs. Everything here blocks.
+The end mark, an empty `.log` at the next base, has the modification time that the `.log` had when
+it was linked. If the broker truncates a held file and appends to it, our hard link sees it: size or
+modification time then differ from those recorded. Once such a file has left the broker's log, it
+is no longer written to, and its end and epochs are read from its batches. Everything here blocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from kafka_formats.log_names import (
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.local_log.batch_headers import batch_headers
 from rlm.local_log.committed_plan import NotCommittedError, Proof
-from rlm.local_log.cut_file import copy_head, cut_beside, tell_of_aborts
+from rlm.local_log.cut_file import copy_head, cut_beside, mark_aborts
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
@@ -47,9 +47,7 @@ _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 
 
 def is_unit_name(name: str) -> bool:
-    """True for a unit's name: not for what is half made or half removed, and for no foreign
-    file.
-    """
+    """True for a unit's name; False for a half-made or half-removed unit or a foreign file."""
     return _NAME.fullmatch(name) is not None
 
 
@@ -65,8 +63,8 @@ def log_of(path: Path) -> Path:
 
 
 def found_unit(id_: TopicIdPartition, path: Path) -> Unit:
-    """The unit in a directory, with its `doubt`. OSError; CorruptData or InvalidRequest without
-    epochs.
+    """The unit in a directory, with its `doubt`. OSError; CorruptData or InvalidRequest if it has
+    no epochs.
     """
     numbers = _NAME.fullmatch(path.name)
     assert numbers is not None, "a unit's name"
@@ -102,13 +100,13 @@ def read_unit(id_: TopicIdPartition, path: Path, base: int, next_base: int, size
 
 
 def is_written(unit: Unit, log: os.stat_result) -> bool:
-    """True if its `.log` was written to since the unit told its end and epochs."""
+    """True if its `.log` was written to since the unit's end and epochs were recorded."""
     return (log.st_size, log.st_mtime_ns) != (unit.segment.size_bytes, unit.modified_ns)
 
 
 def mark_cut_off(unit: Unit, cut_off: bool) -> Unit:
-    """The unit, marked as cut off or not, for the next process, too. OSError: it is to be tried
-    again.
+    """The unit, marked as cut off or not, on disk too, for the next process. OSError: call it
+    again later.
     """
     mark = unit.segment.log_path.with_name(_CUT_OFF)
     if not (unit.cut_off or cut_off) or (unit.cut_off == cut_off and mark.exists()):
@@ -122,51 +120,55 @@ def mark_cut_off(unit: Unit, cut_off: bool) -> Unit:
 
 
 def mark_end(path: Path, next_base: int, log: os.stat_result) -> None:
-    """Mark the end of a unit whose `.log` has that status."""
+    """Write the end mark of a unit whose `.log` has that status."""
     mark = path / segment_file_name(next_base, LOG_SUFFIX)
     mark.touch(mode=0o600)
     os.utime(mark, ns=(log.st_mtime_ns, log.st_mtime_ns))
 
 
 class Batches(NamedTuple):
-    """Epochs and end (exclusive) of a `.log` by its batches, and the bytes that it has for them."""
+    """Epochs and end (exclusive) of a `.log`, read from its batches, and the bytes they take."""
 
     epochs: Epochs
     end: int
     size_bytes: int
 
 
-def tell_by_batches(unit: Unit, proof: Proof, *, may_cut: bool) -> tuple[str | None, Unit | None]:
-    """Write down the end and epochs that the batches of a file tell that nobody writes to any more.
+def rewrite_from_batches(
+    unit: Unit, proof: Proof, *, may_cut: bool
+) -> tuple[str | None, Unit | None]:
+    """Record the end and epochs read from the batches of a file that is no longer written to.
 
-    Returns the unit's new name, None if it has no offset that a unit may tell of, and the rest that
-    was cut off. The name is still the old one, so that a crash here is followed by another try.
-    NotCommittedError: see `committed_batches`. CorruptData; OSError.
+    Returns (new name, rest): name None if no offset is left to hold; rest None if nothing was cut
+    off. The caller renames the unit's directory; until then it has the old name, so that the next
+    process repeats this after a crash. NotCommittedError: see `committed_batches`. CorruptData;
+    OSError.
     """
     log, base = unit.segment.log_path, unit.base_offset
     path = log.parent
-    batches = batches_tell(log, base)
-    whole = _as_told(unit, batches)
+    batches = scan_batches(log, base)
+    whole = _with_batches(unit, batches)
     if whole is None:
         return None, None
     batches = committed_batches(whole, batches, proof, may_cut=may_cut)
     rest = rest_of(whole, batches)
-    anew = whole if rest is None else _as_told(unit, batches)
-    assert anew is not None, "of nothing there is an error"
+    anew = whole if rest is None else _with_batches(unit, batches)
+    assert anew is not None, "`committed_batches` raises if nothing is left"
     if rest is not None:
         aside = log.with_name(log.name + ".cut")
         copy_head(log, aside, batches.size_bytes)
         aside.replace(log)
-    cut_beside(log, batches.end)  # also if a crash came behind the line above
-    tell_of_aborts(log)
+    cut_beside(log, batches.end)  # also if a crash came after the line above
+    mark_aborts(log)
     end, epochs = anew.next_base_offset, anew.leader_epochs
-    # Only its time is another: by a touch, or an earlier version's mark, with the time of holding.
+    # Only the modification time differs: the file was touched, or an earlier release recorded the
+    # time of holding.
     is_as_held = (end, epochs) == (unit.next_base_offset, unit.leader_epochs)
     if is_as_held and unit.followed_by > epochs[-1].epoch:
         epochs = append_entry(epochs, unit.followed_by, end)
     checkpoint = path / LEADER_EPOCH_CHECKPOINT_FILE
     replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(epochs))
-    for suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX):  # they stand for the former end
+    for suffix in (LOG_SUFFIX, SNAPSHOT_SUFFIX):  # they mark the former end
         for each in path.glob(f"*{suffix}"):
             if each.stem != log.stem:
                 each.unlink()
@@ -175,8 +177,8 @@ def tell_by_batches(unit: Unit, proof: Proof, *, may_cut: bool) -> tuple[str | N
     return unit_name(base, end, found, epochs), rest
 
 
-def _as_told(unit: Unit, batches: Batches) -> Unit | None:
-    """The unit with the end and epochs of these batches; None if there is nothing to tell of."""
+def _with_batches(unit: Unit, batches: Batches) -> Unit | None:
+    """The unit with the end and epochs of these batches; None if no offset is left to hold."""
     epochs, end, size = batches
     if unit.first_known_offset > unit.base_offset:  # DeleteRecords had reached into it
         epochs = truncate_from_start(epochs, unit.first_known_offset)
@@ -187,50 +189,51 @@ def _as_told(unit: Unit, batches: Batches) -> Unit | None:
 
 
 def committed_batches(whole: Unit, batches: Batches, proof: Proof, *, may_cut: bool) -> Batches:
-    """The batches of a unit to be that were surely committed, by `proof`: all of them or, if it
-    `may_cut`, those up to an end. NotCommittedError: there are none.
+    """The batches of a future unit that were surely committed, by `proof`: all of them or, if it
+    `may_cut`, those below an end offset. NotCommittedError: there are none.
     """
     end = proof(whole)
     if end >= whole.next_base_offset:
         return batches
     if may_cut and end > whole.first_known_offset:
         log, base = whole.segment.log_path, whole.base_offset
-        batches = batches_tell(log, base, room_behind=True, below=end)
+        batches = scan_batches(log, base, zeros_may_follow=True, below=end)
         if batches.end > whole.first_known_offset:
             return batches
     raise NotCommittedError(whole)
 
 
 def rest_of(whole: Unit, batches: Batches) -> Unit | None:
-    """The part of a unit to be behind these batches, if there is one."""
+    """The part of a future unit after these batches, if there is one."""
     end, size = batches.end, whole.segment.size_bytes - batches.size_bytes
     if end == whole.next_base_offset:
         return None
     return replace(whole, segment=replace(whole.segment, base_offset=end, size_bytes=size))
 
 
-def batches_tell(
-    log: Path, base: int, *, room_behind: bool = False, below: int = OFFSET_MAX
+def scan_batches(
+    log: Path, base: int, *, zeros_may_follow: bool = False, below: int = OFFSET_MAX
 ) -> Batches:
-    """The batches of a `.log`. CorruptData unless epochs and offsets only ever rise, and the last
-    batch is whole. `room_behind`: zeros may follow, of a file that the broker preallocated. Of
-    batches that reach `below` nothing is told, nor of what is behind.
+    """The batches of a `.log`. CorruptData unless epochs and offsets ascend and the last batch is
+    complete. `zeros_may_follow`: zeros after it are accepted, as in a file that the broker
+    preallocated. Stops before the first batch that reaches offset `below`.
     """
     epochs: list[EpochEntry] = []
     end, read = base, 0
-    for header, position in batch_headers(log, room_behind=room_behind):
+    for header, position in batch_headers(log, zeros_may_follow=zeros_may_follow):
         if header.last_offset >= below:
             return Batches(tuple(epochs), end, position)
         epoch = header.partition_leader_epoch
         if header.base_offset < end or (epochs and epoch < epochs[-1].epoch):
-            why = f"offset {header.base_offset} of epoch {epoch} stands behind {end - 1}"
+            why = f"offset {header.base_offset} of epoch {epoch} comes after offset {end - 1}"
             raise CorruptData(why, source=str(log), position=position)
         if not epochs or epoch > epochs[-1].epoch:
             epochs.append(EpochEntry(epoch, header.base_offset if epochs else base))
         end, read = header.last_offset + 1, position + header.size_bytes
     size = log.stat().st_size
-    if read > size or (read < size and not room_behind):
-        raise CorruptData(f"the batch below {end} is cut", source=str(log), position=read)
+    if read > size or (read < size and not zeros_may_follow):
+        why = f"the last batch, which ends below offset {end}, is incomplete"
+        raise CorruptData(why, source=str(log), position=read)
     return Batches(tuple(epochs), end, size)
 
 
@@ -239,9 +242,11 @@ def _first_known(base: int, epochs: Epochs) -> int:
 
 
 def _check(unit: Unit, first_known: int) -> None:
-    """Raise CorruptData if its epochs are others than those of its batches, or than when it was
-    held: `first_known` is of its name, -1 if that does not tell. Not before it is held: a batch may
-    be the damaged one, and others have that.
+    """Raise CorruptData if the unit's checkpoint contradicts its batches, or begins at a different
+    offset than when the unit was held: `first_known` is from its name, -1 if the name has none.
+
+    Only units that are held already are checked, not segments that are about to be held: a damaged
+    batch contradicts an intact checkpoint too, and its segment has to be held nevertheless.
     """
     log = unit.segment.log_path
     source = str(log.with_name(LEADER_EPOCH_CHECKPOINT_FILE))
@@ -251,7 +256,7 @@ def _check(unit: Unit, first_known: int) -> None:
         raise CorruptData(str(error), source=source, position=0) from None
     if first_known not in (-1, unit.first_known_offset):
         raise CorruptData(
-            f"its epochs begin at offset {unit.first_known_offset}, and began at {first_known} "
+            f"its epochs begin at offset {unit.first_known_offset}, but began at {first_known} "
             "when it was held",
             source=source,
             position=0,

@@ -50,12 +50,13 @@ class LocalPartition:
     """A live replica. `segments` ascend and are never empty; the last one is active.
 
     `leader_epochs`: `checkpoint_bytes` parsed, with a lost head found in the batches
-    (`lost_epochs.py`). `high_watermark` and `log_start_offset`: the broker's checkpoints, seconds
-    old, None if not listed. `last_stable_offset_bound`: a lower bound; segments up to it are
-    decided. `cleaned`: the broker's log cleaner has a checkpoint of it, so it was here once.
-    `removed_logs`: base offsets with an index and no `.log`. `is_seen` False: on a disk that this
-    node does not see, so that `directory` and paths name nothing here, and offsets are as told.
-    `high_watermark_written_ns`: the modification time of that checkpoint, or of one before it.
+    (`lost_epochs.py`). `high_watermark` and `log_start_offset`: from the broker's checkpoint files,
+    seconds old, None if not listed there. `last_stable_offset_bound`: a lower bound; all
+    transactions below it have ended. `cleaned`: the broker's log cleaner has a checkpoint of the
+    partition, so it has worked here. `removed_logs`: base offsets that have an index but no `.log`.
+    `is_seen` False: the replica is on a disk that this node does not see, so `directory` and paths
+    do not exist here, and offsets are those that the broker reported. `high_watermark_written_ns`:
+    the modification time of that checkpoint, or of one before it.
     """
 
     partition: TopicIdPartition
@@ -76,9 +77,10 @@ class LocalPartition:
     def local_log_start_offset(self) -> int:
         """The first offset served from this disk (Kafka's localLogStartOffset).
 
-        The epochs begin there at once after DeleteRecords or a truncation below it. The broker
-        writes its checkpoint up to a minute later (log.flush.start.offset.checkpoint.interval.ms),
-        and a too high one would give up existing records: it counts only if there are no epochs.
+        After DeleteRecords, or a truncation below it, the epochs begin at that offset at once. The
+        broker writes its log start checkpoint up to a minute later
+        (log.flush.start.offset.checkpoint.interval.ms), and a value that is too high would give up
+        existing records: it is used only if there are no epochs.
         """
         if self.leader_epochs:
             return max(self.segments[0].base_offset, self.leader_epochs[0].start_offset)
@@ -86,7 +88,9 @@ class LocalPartition:
 
     @property
     def known_segments(self) -> tuple[LocalSegment, ...]:
-        """`segments`, those that reach below the local log start with their first known offset."""
+        """`segments`; a segment that begins below the local log start gets it as its first known
+        offset.
+        """
         start = self.local_log_start_offset
         if start <= self.segments[0].base_offset:
             return self.segments
@@ -98,7 +102,9 @@ class LocalPartition:
 
 @dataclass(frozen=True, slots=True)
 class LogDirProblem:
-    """`topic` and `partition` None: the trouble is with the whole directory."""
+    """A problem with a log directory or one partition in it. `topic` and `partition` None: the
+    whole directory.
+    """
 
     path: Path
     topic: str | None
@@ -109,7 +115,7 @@ class LogDirProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """One look at all log directories. `cluster_id` and `node_id` are from meta.properties."""
+    """One scan of all log directories. `cluster_id` and `node_id` are from meta.properties."""
 
     partitions: tuple[LocalPartition, ...]
     problems: tuple[LogDirProblem, ...]
@@ -124,12 +130,12 @@ def find_partitions(
     memory: ReplicaMemory | None = None,
     only: Collection[tuple[str, int]] | None = None,
 ) -> LogDirScan:
-    """Look at every live replica once; those that `memory` knows unchanged are not read again.
-    `only`: at those of these (topic, partition) alone, without a list of the directories.
+    """Scan every live replica once; those that `memory` recognizes as unchanged are not read again.
+    `only`: scan just the replicas of these (topic, partition), without listing the directories.
 
-    InvalidRequest: no path is a log directory. Refused: one belongs to another cluster than
-    `kafka_cluster_id` (None: any, but one). Trouble with one directory (not mounted, say) or
-    partition is a problem entry, and the others are still found.
+    InvalidRequest: no path is a log directory. Refused: one belongs to a different cluster than
+    `kafka_cluster_id` (None: any cluster, but the same one for all). A fault of one directory (not
+    mounted, say) or partition becomes a problem entry, and the others are still found.
     """
     if not log_dirs:
         raise InvalidRequest("name at least one log directory", field="log_dirs")
@@ -148,7 +154,7 @@ def find_partitions(
 
 @lru_cache(maxsize=64)
 def _meta_properties(data: bytes, source: str) -> MetaProperties:
-    """Remembered by the bytes, which every look reads."""
+    """The parsed file, cached by its bytes, which every scan reads."""
     return parse_meta_properties(data, source=source)
 
 
@@ -171,7 +177,7 @@ class _Scan:
                 path,
                 ProblemKind.NOT_A_LOG_DIRECTORY,
                 f"{log_dir} is not a Kafka log directory: it has no meta.properties. Give a path "
-                "that stands in the broker's log.dirs, not the directory of one partition",
+                "from the broker's log.dirs, not the directory of one partition",
             )
             return False
         except OSError as error:
@@ -192,13 +198,13 @@ class _Scan:
         if found.node_id != self._node_id:
             raise Refused(
                 f"{log_dir} belongs to broker {found.node_id}, another log directory to broker "
-                f"{self._node_id}: one node serves one broker"
+                f"{self._node_id}: give each node the log directories of one broker only"
             )
         return True
 
     def look_at(self, log_dir: Path, only: Collection[_Key] | None) -> None:
-        """Read every live replica in it, or those of `only`."""
-        # The time before the content, and both before any log: `cut_doubt` counts on it.
+        """Read every live replica in the directory, or only those of `only`."""
+        # Read the time before the content, and both before any log: `cut_doubt` relies on it.
         written_ns = _written_ns(log_dir / HIGH_WATERMARK_FILE)
         high_watermarks = self._checkpoint(log_dir / HIGH_WATERMARK_FILE)
         log_starts = self._checkpoint(log_dir / LOG_START_FILE)
@@ -291,7 +297,7 @@ class _Scan:
         )
 
     def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:
-        """A checkpoint of the whole directory; a fresh broker has none yet."""
+        """A checkpoint file of the whole directory; empty for a fresh broker that has none yet."""
         try:
             return parse_offset_checkpoint(read_small(path), source=str(path))
         except FileNotFoundError:

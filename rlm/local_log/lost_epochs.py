@@ -1,7 +1,7 @@
-"""Finds the leader epochs of a lost leader-epoch-checkpoint in the batches, which name the epoch of
+"""Finds the leader epochs of a lost leader-epoch-checkpoint in the batches, which have the epoch of
 their leader, as Kafka's own recovery does (LogSegment.recover).
 
-They are believed only if the recorded lineage agrees at every offset, and never change it.
+They are used only if the recorded lineage agrees at every offset, and never change it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class FoundEpochs:
-    """`heads` are the epochs below `above`, the first entry of the checkpoint begun again."""
+    """Epochs found in the batches. `heads` are the epochs below `above`, the first entry of the
+    checkpoint that the broker began again.
+    """
 
     heads: Epochs
     above: EpochEntry
@@ -38,7 +40,7 @@ class FoundEpochs:
 def with_heads_found(
     local: LocalPartition, found: FoundEpochs | None, log_start: int
 ) -> LocalPartition:
-    """The replica with its whole checkpoint; unchanged if that checkpoint is another one by now."""
+    """The replica with its whole checkpoint; unchanged if the checkpoint has changed since."""
     own = local.leader_epochs
     if found is None or not own or own[0] != found.above or log_start >= found.above.start_offset:
         return local
@@ -47,7 +49,9 @@ def with_heads_found(
 
 
 def _joined(heads: Epochs, own: Epochs) -> Epochs:
-    """Join them; the next append may have begun a checkpoint in the middle of an epoch."""
+    """Join both; the broker's next append may have begun its checkpoint in the middle of an epoch,
+    which both then have.
+    """
     goes_on = heads and own and heads[-1].epoch == own[0].epoch
     return (*heads, *own[1:]) if goes_on else (*heads, *own)
 
@@ -71,7 +75,7 @@ def agree(heads: Epochs, own: Epochs, lineage: Epochs) -> bool:
 def read_heads(
     segments: Sequence[LocalSegment], start: int, above: EpochEntry, *, batches_max: int
 ) -> Epochs:
-    """Epochs of the batches from offset `start` up to the begin of the epoch `above`, which may be
+    """Epochs of the batches from offset `start` to the beginning of the epoch `above`, which may be
     inside a segment, even the active one. Blocks.
 
     CorruptData for an impossible log, or more than `batches_max` batches; OSError.
@@ -91,11 +95,15 @@ def read_heads(
             left -= 1
             last = header.last_offset
             if left < 0 or last >= behind:
-                why = "too many batches" if left < 0 else f"offset {last} is the next segment's"
+                why = (
+                    f"more than {batches_max} batches are below offset {end}"
+                    if left < 0
+                    else f"offset {last} belongs to the next segment"
+                )
                 raise CorruptData(why, source=source, position=position)
             epoch = header.partition_leader_epoch
             if last >= end and epoch != above.epoch:
-                why = f"epoch {epoch} reaches over offset {end}, where {above.epoch} begins"
+                why = f"a batch of epoch {epoch} reaches past {end}, where {above.epoch} begins"
                 raise CorruptData(why, source=source, position=position)
             if last >= following:
                 if not heads or epoch != heads[-1].epoch:
@@ -110,8 +118,8 @@ _Asked = tuple[Epochs, Epochs, int]
 @dataclass(slots=True)
 class EpochFinder:
     """Reads the batches' headers of one partition at a time, in a thread. `_tried`: the inputs of
-    each partition's last failed try, which is not repeated. `_reading`: tries under way, which
-    outlast the deadline on a slow disk.
+    each partition's last failed attempt, which is not repeated. `_reading`: attempts under way,
+    which on a slow disk go on after the deadline.
     """
 
     batches_max: int
@@ -125,7 +133,9 @@ class EpochFinder:
     async def find(
         self, local: LocalPartition, lineage: Epochs, next_offset: int, log_start: int
     ) -> FoundEpochs | None:
-        """The trusted epochs from where copying goes on to the checkpoint's first; None without."""
+        """The trusted epochs from the next offset to copy up to the checkpoint's first entry; None
+        if the checkpoint reaches down far enough, or the batches give no trusted epochs.
+        """
         own = local.leader_epochs
         first = max(local.segments[0].base_offset, next_offset, log_start)
         if not own or first >= own[0].start_offset:
@@ -137,28 +147,28 @@ class EpochFinder:
             try:
                 heads = await self._heads(local, asked)
             except (CorruptData, OSError) as error:
-                if isinstance(error, CorruptData):  # a disk may be all right at the next look
+                if isinstance(error, CorruptData):  # an OSError may be over at the next scan
                     self._tried[local.partition] = asked
-                logger.warning("%s: its batches do not tell their epochs: %s",
+                logger.warning("%s: the leader epochs cannot be read from its batches: %s",
                     local.partition, str(error) or "reading them takes long",
                 )  # fmt: skip
                 return None
         if not agree(heads, own, lineage):
             self._tried[local.partition] = asked
             logger.warning(
-                "%s: its batches name the epochs %s, its checkpoint %s, and that is not the "
+                "%s: its batches have the epochs %s and its checkpoint %s, which contradicts the "
                 "recorded lineage", local.partition, heads[:8], own[:8],
             )  # fmt: skip
             return None
         logger.warning(
-            "%s: its leader-epoch-checkpoint begins at offset %d; the batches from %d on name "
+            "%s: its leader-epoch-checkpoint begins at offset %d; the batches from %d on have "
             "the epochs of the recorded lineage, and are copied",
             local.partition, own[0].start_offset, first,
         )  # fmt: skip
         return FoundEpochs(heads, own[0])
 
     async def _heads(self, local: LocalPartition, asked: _Asked) -> Epochs:
-        """Raises what reading raises; TimeoutError while it goes on."""
+        """The epochs that `read_heads` finds, or its errors; TimeoutError while it still reads."""
         own, _, first = asked
         known = self._reading.get(local.partition)
         if known is None or known[0] != asked:

@@ -27,7 +27,7 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import parse_partition_metadata
 
 LISTINGS_MAX = 6
-"""Listings tried while the directory changes."""
+"""Limit of the listings tried while the directory keeps changing."""
 
 SMALL_FILE_BYTES_MAX = 64 * 1024 * 1024
 USUAL_FILE_BYTES_MAX = 64 * 1024
@@ -63,9 +63,10 @@ class _ChangedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LocalSegment:
-    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (since the epoch) are None for
-    the active one. `first_known_offset` above the base: DeleteRecords took the part below, whose
-    epochs are unknown; -1: all are known. Of a replica `LocalPartition.known_segments` tell it.
+    """A segment on this disk. `next_base_offset` and `sealed_at_ms` (Unix time) are None for the
+    active one. `first_known_offset` above the base: DeleteRecords removed the records below it,
+    whose epochs are unknown; -1: all epochs are known. For segments of a replica it is set in
+    `LocalPartition.known_segments`.
     """
 
     base_offset: int
@@ -78,10 +79,10 @@ class LocalSegment:
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """A consistent look at a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
+    """A consistent view of a replica. `logs` are (base offset, bytes) of every `.log`, ascending.
 
-    `sealed_at_ms`: by base offset, without the active one. `warning`: a part of it is unusable.
-    `removed_logs`: base offsets with an index and no `.log`, ascending.
+    `sealed_at_ms`: by base offset, without the active one. `warning`: the reason why a part of the
+    replica is unusable. `removed_logs`: base offsets that have an index but no `.log`, ascending.
     """
 
     directory: Path
@@ -127,7 +128,7 @@ def read_replica(directory: Path, high_watermark: int | None) -> Replica:
 
 
 def _is_there(directory: Path) -> bool:
-    """True if the directory is there. ReplicaError if the disk does not tell."""
+    """True if the directory exists. ReplicaError if the disk cannot be read."""
     try:
         return directory.is_dir()
     except OSError as error:
@@ -154,15 +155,15 @@ def _read_once(directory: Path, high_watermark: int | None) -> Replica:
         checkpoint, source=str(directory / LEADER_EPOCH_CHECKPOINT_FILE)
     )
     bound, warning = _last_stable_offset_bound(directory, snapshots, high_watermark)
-    # A listing is not of one instant: it may have a segment and miss the one before, which would
-    # then seem to reach across. Segments are made in order, so a second equal listing proves the
-    # first complete.
+    # A listing does not show one instant: it may have a segment and miss the previous one, so that
+    # the one before that seems to reach across. Segments are made in order, so a second, equal
+    # listing proves that the first was complete.
     again = _list(directory)
     if again.logs != bases or _read_topic_id(directory) != topic_id:
         raise _ChangedError
     removed = tuple(sorted(listing.without_log & again.without_log))
     if removed and warning is None:
-        # The segment before seems to reach across; its copy looks at the gap.
+        # The segment before it seems to reach across; its copy reports the gap.
         warning = ReplicaError(
             ProblemKind.CORRUPT,
             f"{directory / segment_file_name(removed[0], LOG_SUFFIX)} is missing, while its "
@@ -186,10 +187,10 @@ def _sealed_at_ms(
     files: Sequence[os.stat_result],
     snapshots: frozenset[int],
 ) -> dict[int, int]:
-    """The time of each roll: between a segment's own last write and that of the next.
+    """The time of each roll: between the last write to a segment and that to the next.
 
     The producer snapshot at the next base is written at the roll (and again by a recovery). Without
-    it the last write must do, which in a quiet partition is long before the roll.
+    it the time of the last write is used, which in a quiet partition is long before the roll.
     """
     sealed = {}
     for number, next_base in enumerate(bases[1:]):
@@ -219,13 +220,13 @@ def _list(directory: Path) -> _Listing:
 
 
 def why_another(directory: Path, topic_id: Uuid) -> str | None:
-    """The reason why it cannot be said now that the directory is this topic's; None if it is.
+    """The reason why the directory may belong to a different topic; None if it is this topic's.
     Blocks.
     """
     try:
         found = _read_topic_id(directory)
     except ReplicaGoneError:
-        return f"{directory} was removed since it was looked at"
+        return f"{directory} was removed since it was scanned"
     except (ReplicaError, CorruptData) as error:
         return str(error)
     except OSError as error:
@@ -233,7 +234,8 @@ def why_another(directory: Path, topic_id: Uuid) -> str | None:
     if found == topic_id:
         return None
     return (
-        f"{directory} is of another topic than when it was looked at: its topic id is {found} now"
+        f"{directory} belongs to a different topic than when it was scanned: its topic id is now "
+        f"{found}"
     )
 
 
@@ -246,8 +248,8 @@ def _read_topic_id(directory: Path) -> Uuid:
             raise ReplicaGoneError from None
         raise ReplicaError(
             ProblemKind.NO_TOPIC_ID,
-            f"{path} is missing, and topics are told apart by the topic id in it: brokers write it "
-            "from Kafka 3.0 on (2.8 does not yet), where ZooKeeper is used with "
+            f"{path} is missing, so the topic id of the replica is unknown: brokers write it from "
+            "Kafka 3.0 on (2.8 does not yet), where ZooKeeper is used with "
             "inter.broker.protocol.version 2.8 or higher: upgrade the broker",
         ) from None
 
@@ -263,10 +265,11 @@ def _read_checkpoint(directory: Path) -> bytes:
 def _last_stable_offset_bound(
     directory: Path, snapshots: tuple[int, ...], high_watermark: int | None
 ) -> tuple[int, ReplicaError | None]:
-    """A lower bound of the last stable offset from files alone; 0 if nothing proves more.
+    """A lower bound of the last stable offset, from files alone; 0 if nothing proves more.
 
-    Below the offset of a producer snapshot, at or below the high watermark, every transaction is
-    decided but those open in the snapshot. A damaged snapshot only lowers the bound.
+    Below the offset of a producer snapshot that is at or below the high watermark, every
+    transaction has ended except those open in the snapshot. A damaged snapshot only lowers the
+    bound.
     """
     warning = None
     for offset in reversed(snapshots):
@@ -289,8 +292,8 @@ def _last_stable_offset_bound(
 def read_small(path: Path) -> bytes:
     """A whole file; CorruptData if it is not small.
 
-    Room for the largest is made only where it is needed: to map and unmap 64 MiB took four times as
-    long as to read a usual one, of which each look reads several.
+    A buffer for the largest file is made only when it is needed: to map and unmap 64 MiB took four
+    times as long as to read a usual file, and each scan reads several.
     """
     with path.open("rb", buffering=0) as file:
         data = file.read(USUAL_FILE_BYTES_MAX)

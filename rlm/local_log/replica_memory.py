@@ -1,9 +1,9 @@
-"""Remembers unchanged replicas, so that a look at idle ones is cheap.
+"""Remembers unchanged replicas, so that a scan of idle ones is cheap.
 
 Kafka changes a replica's directory by making, renaming and removing files (checkpoints are written
-aside and renamed), and each of these changes its modification time. Only the active segment grows
-without it; its size is read again, as are the stamps of the two small files that an operator might
-restore in place.
+to a temporary file and renamed), and each of these changes the directory's modification time. Only
+the growth of the active segment does not; its size is read at every scan, and so are the stamps of
+the two small files that an operator might restore in place.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from rlm.local_log.replica_directory import (
 )
 
 READS_TO_TRUST = 2
-"""Equal looks before a replica is trusted: a second change in one clock tick leaves the
-modification time as it is.
+"""Equal scans needed before a replica is trusted to be unchanged: a second change within one clock
+tick leaves the modification time as it is.
 """
 
 _Stamp = tuple[int, int, int, int] | None
@@ -40,7 +40,7 @@ _Seen = tuple[_Stamp, _Stamp, _Stamp, int | None]
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """`reads` looks in a row found this replica at the same modification time."""
+    """A remembered replica. `reads` scans in a row found it with the stamps `seen`."""
 
     seen: _Seen
     replica: Replica
@@ -48,7 +48,7 @@ class _Known:
 
 
 class ReplicaMemory:
-    """Remembers replicas from look to look: one look at a time, in any thread."""
+    """Remembers replicas from scan to scan: one scan at a time, in any thread."""
 
     def __init__(self) -> None:
         self._known: dict[Path, _Known] = {}
@@ -56,12 +56,12 @@ class ReplicaMemory:
         self._segments: dict[Path, tuple[Replica, tuple[LocalSegment, ...]]] = {}
 
     def read(self, directory: Path, high_watermark: int | None) -> Replica:
-        """Read a replica as `read_replica` does, but not one that is unchanged. ReplicaError, too,
-        if the batches contradict its leader-epoch-checkpoint.
+        """Read a replica as `read_replica` does, but return an unchanged one from memory.
+        ReplicaError, too, if the batches contradict its leader-epoch-checkpoint.
         """
         known = self._known.pop(directory, None)
         try:
-            # Stamps before the files are read: the next look sees a change in between.
+            # Take the stamps before the files are read: the next scan sees a change in between.
             seen = (
                 _stamp(directory),
                 _stamp(directory / LEADER_EPOCH_CHECKPOINT_FILE),
@@ -73,7 +73,7 @@ class ReplicaMemory:
                 self._known[directory] = replace(known, replica=replica)
                 return replica
         except OSError:
-            return read_replica(directory, high_watermark)  # which says what is wrong
+            return read_replica(directory, high_watermark)  # its error names the fault
         replica, is_proven = self._read(directory, high_watermark)
         if replica.warning is None and is_proven:
             again = known is not None and known.seen == seen
@@ -81,14 +81,14 @@ class ReplicaMemory:
         return replica
 
     def segments(self, replica: Replica) -> tuple[LocalSegment, ...]:
-        """The replica's segments: made anew only if it is another than at the last look."""
+        """The replica's segments; an unchanged replica's are those of the last scan."""
         made = self._segments.get(replica.directory)
         if made is None or made[0] is not replica:
             made = self._segments[replica.directory] = replica, _segments(replica)
         return made[1]
 
     def _read(self, directory: Path, high_watermark: int | None) -> tuple[Replica, bool]:
-        """The replica, and False if the disk did not show the batches: then its copy will tell."""
+        """The replica, and False if the batches could not be read: then its copy reports why."""
         for _ in range(LISTINGS_MAX):
             replica = read_replica(directory, high_watermark)
             try:
@@ -103,8 +103,8 @@ class ReplicaMemory:
         )
 
     def _check_epochs(self, replica: Replica) -> None:
-        """Check the batches against the checkpoint: once for each content of it, and again until a
-        batch lies behind its last border.
+        """Check the batches against the checkpoint: once for each content of it, but repeated until
+        a batch follows its last border.
         """
         directory, checkpoint = replica.directory, replica.checkpoint_bytes
         if self._checked.get(directory) == checkpoint:
@@ -123,7 +123,7 @@ class ReplicaMemory:
                 ) from None
 
     def keep(self, directories: Collection[Path]) -> None:
-        """Forget all others."""
+        """Forget the replicas of all other directories."""
         kept = set(directories)
         self._checked = {path: self._checked[path] for path in kept & self._checked.keys()}
         self._segments = {path: self._segments[path] for path in kept & self._segments.keys()}

@@ -1,4 +1,4 @@
-"""Finds the content of a segment's COPY_SEGMENT_STARTED without reading the segment."""
+"""Collects the fields of a segment's COPY_SEGMENT_STARTED record without reading the segment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ _TIME_ENTRY_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """`leader_epochs` are the lineage's inside, the first moved to the base or the log start."""
+    """Facts of one segment. `leader_epochs` are the lineage's entries within it, the first moved to
+    the segment's base or, if that is higher, its first known offset.
+    """
 
     size_bytes: int
     max_timestamp_ms: int
@@ -26,14 +28,17 @@ class SegmentFacts:
 
 
 def segment_facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
-    """Look at a sealed segment. Blocks for a few file reads; callers use an executor.
+    """Read the facts of a sealed segment. Blocks for a few file reads; callers use an executor.
 
-    Records below its first known offset have no epoch: DeleteRecords took them, the broker's
-    checkpoint lost the epochs, and the lineage may have another leader's. Conflict(SOURCE_CHANGED):
-    its files are gone. InvalidRequest: it is the active segment.
+    Records below its first known offset get no epoch: DeleteRecords removed them, the broker's
+    checkpoint lost their epochs, and the lineage may have a different leader's there.
+    Conflict(SOURCE_CHANGED): its files are gone. InvalidRequest: it is the active segment.
     """
     if segment.next_base_offset is None:
-        raise InvalidRequest("the active segment is never copied", field="segment")
+        raise InvalidRequest(
+            f"{segment.log_path} is the active segment, which is never copied: name a sealed one",
+            field="segment",
+        )
     first_offset = max(segment.base_offset, segment.first_known_offset)
     epochs = segment_epochs(lineage, first_offset, segment.next_base_offset)
     try:
@@ -51,7 +56,7 @@ def segment_facts(segment: LocalSegment, lineage: Epochs) -> SegmentFacts:
 
 
 def segment_epochs(lineage: Epochs, base_offset: int, next_base_offset: int) -> Epochs:
-    """The lineage's entries in [base, next base); InvalidRequest without any."""
+    """The lineage's entries in [base, next base); InvalidRequest if there are none."""
     entries = entries_in_range(lineage, base_offset, next_base_offset)
     if not entries:
         raise InvalidRequest(
@@ -62,7 +67,9 @@ def segment_epochs(lineage: Epochs, base_offset: int, next_base_offset: int) -> 
 
 
 def _max_timestamp(segment: LocalSegment, modified_ms: int) -> int:
-    """The last entry of the time index; without one the modification time, as in Kafka."""
+    """The timestamp of the time index's last entry; without one the modification time, as in
+    Kafka.
+    """
     path = segment.log_path.with_suffix(".timeindex")
     try:
         index = TimeIndex.parse(_tail(path), base_offset=segment.base_offset, source=str(path))
@@ -72,7 +79,7 @@ def _max_timestamp(segment: LocalSegment, modified_ms: int) -> int:
 
 
 def _tail(path: Path) -> bytes:
-    """The last entry; the whole file if that is empty (a preallocated one)."""
+    """The bytes of the last entry; the whole file if that entry is zeros (a preallocated file)."""
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         last = max(0, (size // _TIME_ENTRY_BYTES - 1) * _TIME_ENTRY_BYTES)

@@ -1,4 +1,4 @@
-"""Puts the files of a segment into a unit's directory: links, and what a unit has of its own.
+"""Puts the files of a segment into a unit's directory: links, and the unit's own small files.
 
 Everything here blocks.
 """
@@ -19,7 +19,7 @@ from kafka_formats.log_names import (
 )
 from kafka_formats.properties import encode_partition_metadata
 from rlm.local_log.active_links import BESIDE, ActiveLink
-from rlm.local_log.cut_file import copy_head, cut_beside, tell_of_aborts
+from rlm.local_log.cut_file import copy_head, cut_beside, mark_aborts
 from rlm.local_log.hold_unit import mark_end
 from rlm.local_log.log_dir import LocalPartition
 
@@ -33,13 +33,13 @@ def link_left(
     cut_to: int | None,
 ) -> Path:
     """Link the files of an active segment that left the log, and the snapshot at its end; returns
-    its `.log`. `cut_to`: the size of the part to have, a copy; None: all of it.
+    its `.log`. `cut_to`: bytes of the head to copy instead of linking the file; None: link it.
     """
     base, log = link.base_offset, into / link.log_path.name
     if cut_to is None:
         os.link(link.log_path, log)
     else:
-        local = None  # what it has at this offset is of another log
+        local = None  # its snapshot at this offset belongs to a different history
         copy_head(link.log_path, log, cut_to)
     beside = [link.path / segment_file_name(base, suffix) for suffix in BESIDE]
     if local is not None:
@@ -52,7 +52,7 @@ def link_left(
                 raise
     if cut_to is not None:
         cut_beside(log, next_base)
-    tell_of_aborts(log)
+    mark_aborts(log)
     mark_end(into, next_base, log.stat())
     metadata = encode_partition_metadata(link.partition.topic_id)
     write(into / PARTITION_METADATA_FILE, metadata)
@@ -60,7 +60,7 @@ def link_left(
 
 
 def link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
-    """Link the `.log`, which must exist, and the files beside it that do."""
+    """Link the `.log`, which must exist, and those of its index and snapshot files that exist."""
     source = local.directory
     name = segment_file_name(base, LOG_SUFFIX)
     os.link(source / name, into / name)
@@ -80,13 +80,15 @@ def link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> 
 
 
 def _checkpoint(local: LocalPartition, next_base: int) -> bytes:
-    """The lineage with a head found in the batches, up to the epoch that follows the segment."""
+    """The leader epochs, with a head found in the batches, up to the epoch that follows the
+    segment.
+    """
     epochs = leader_epoch_checkpoint.truncate_from_end(local.leader_epochs, next_base + 1)
     return leader_epoch_checkpoint.encode(epochs)
 
 
 def write(path: Path, data: bytes) -> None:
-    """Write a file, durable on return, but for its name."""
+    """Write a file; on return its content is durable, its name is not."""
     with path.open("wb") as file:
         file.write(data)
         file.flush()

@@ -186,7 +186,7 @@ def test_replicas_that_are_others_than_those_that_were_asked_prove_nothing(
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
     assert (seen.finished, seen.lost, seen.why_not) == ([], (), WhyNot.BLOCKED)
-    assert "the replicas are others than before" in seen.text
+    assert "the replicas have changed meanwhile" in seen.text
 
 
 def test_a_replica_that_does_not_answer_keeps_everything_waiting(
@@ -223,7 +223,7 @@ def test_a_batch_of_another_lineage_is_not_taken(tmp_path: Path, log: KafkaLog) 
     remove(log, 10)
     seen = outcome(tmp_path, log, brokers)
     assert (seen.finished, seen.lost) == ([], ())
-    assert "has leader epoch 7, the lineage 0" in seen.text
+    assert "has leader epoch 7, but the lineage has 0" in seen.text
 
 
 @pytest.mark.parametrize("at", [0, 400, 65])

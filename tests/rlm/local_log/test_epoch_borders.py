@@ -89,7 +89,7 @@ def test_a_border_at_the_wrong_place_is_contradicted(
     if not indexed:
         for path in log.directory.glob("*.index"):
             path.unlink()
-    with pytest.raises(EpochsContradictedError, match=r"names epoch|begins inside"):
+    with pytest.raises(EpochsContradictedError, match=r"has epoch|begins inside"):
         check_epochs(log.directory, bases_of(log), epochs(*wrong))
 
 

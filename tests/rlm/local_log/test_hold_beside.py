@@ -61,9 +61,9 @@ def test_it_never_lies_in_another_log_directory(log_dir: Path) -> None:
 def test_where_it_cannot_be_made_that_is_said(log_dir: Path) -> None:
     (log_dir.parent / DIRECTORY_NAME).write_text("taken")
     text = why(log_dir)
-    assert text.startswith(f"nothing of {log_dir} is held")
+    assert text.startswith(f"no segment of {log_dir} is held")
     assert f"{log_dir.parent / DIRECTORY_NAME} cannot be made or written to" in text
-    assert text.endswith("If that may be lost, set hold.dirs = []")
+    assert text.endswith("If they may be lost, set hold.dirs = []")
 
 
 def test_where_the_parent_cannot_be_written_to_a_sibling_on_the_same_mount_is_taken(

@@ -443,7 +443,7 @@ def test_a_log_directory_without_one_on_its_mount_is_named(log_dir: Path) -> Non
 
 
 def test_a_missing_hold_directory_is_named(tmp_path: Path, log_dir: Path) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be looked at"):
+    with pytest.raises(InvalidRequest, match="cannot be read"):
         hold_directories([tmp_path / "none"], [log_dir], own_name="x")
 
 

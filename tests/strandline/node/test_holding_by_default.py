@@ -151,11 +151,11 @@ def test_where_the_log_directory_is_a_mount_point_the_node_runs_and_says_so(
     with running(node):
         node.wait_until(lambda: held(tmp_path) == names(0, 5), "links", deadline_s=DEADLINE_S)
         (text,) = hold_problems(node)
-        assert text.startswith(f"nothing of {orders.log_dir} is held")
+        assert text.startswith(f"no segment of {orders.log_dir} is held")
         assert "mount the broker's disk one directory higher" in text
         assert "set hold.dirs = []" in text
         assert 'strandline_node_problems{area="hold"} 1.0' in figures(node)
-        assert node.log.count(f"nothing of {orders.log_dir} is held") == 1
+        assert node.log.count(f"no segment of {orders.log_dir} is held") == 1
 
 
 def test_a_directory_that_cannot_be_made_keeps_no_node_from_starting(
@@ -173,7 +173,7 @@ def test_a_named_directory_that_cannot_be_used_keeps_the_node_from_starting(
     node = node_beside(
         tmp_path / "node", orders.log_dir, sections={"hold": {"dirs": [str(tmp_path / "missing")]}}
     )
-    with pytest.raises(RuntimeError, match="cannot be looked at"), running(node):
+    with pytest.raises(RuntimeError, match="cannot be read"), running(node):
         pass
 
 
