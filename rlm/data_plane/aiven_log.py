@@ -13,8 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Protocol
 
 from kafka_formats.batch_order import BatchOrder
-from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchScanner
+from kafka_formats.batch_scan import BATCH_BYTES_MAX, BatchRun, BatchScanner
 from kafka_formats.errors import CorruptData, InvalidRequest
+from kafka_formats.record_batch import LOG_OVERHEAD
 from rlm.data_plane.chunk_cache import ChunkCache
 from rlm.data_plane.chunk_transforms import ChunkTransforms
 from rlm.data_plane.read_request import AivenSegment
@@ -118,7 +119,9 @@ class BatchCheckedLog:
         first_window_bytes: int = WINDOW_BYTES,
         read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """See `LogBytes`. A batch is given out once it is whole and its CRC is right."""
+        """See `LogBytes`. A batch is given out once it is whole, its CRC is right, and the next one
+        begins behind it.
+        """
         end = min(end, self.size_bytes)
         if not 0 <= start <= max(end, 0):
             raise InvalidRequest(
@@ -134,17 +137,33 @@ class BatchCheckedLog:
         chunks = self._log.stream(
             at, self.size_bytes, first_window_bytes=window, read_before=read_before
         )
+        held: BatchRun | None = None  # until the next batch shows that its last one is in its place
         async with closing_stream(chunks) as stream:
             async for parts in stream:
                 for run in (run for part in parts for run in scanner.feed_runs(part)):
                     order.check(run)
-                    if asked := cut((run.data,), max(0, start - run.position), end - run.position):
+                    if held is not None and (asked := _asked(held, start, end)):
                         yield asked
-                if scanner.position >= end:
-                    return
-        scanner.finish()
-        raise CorruptData(
-            f"the log's batches end here, but it has {self.size_bytes} bytes",
-            source=self.key,
-            position=scanner.position,
-        )
+                    held = run
+                if held is not None and self._shows(held, end):
+                    break
+        if scanner.position < end:
+            scanner.finish()
+            raise CorruptData(
+                f"the log's batches end here, but it has {self.size_bytes} bytes",
+                source=self.key,
+                position=scanner.position,
+            )
+        if held is not None and (asked := _asked(held, start, end)):
+            yield asked
+
+    def _shows(self, run: BatchRun, end: int) -> bool:
+        """True if the run shows that the batches up to `end` are in their places: its last one is
+        behind, or the log's last.
+        """
+        behind = run.position + len(run.data)
+        return behind == self.size_bytes or behind - LOG_OVERHEAD - run.headers[-1][1] >= end
+
+
+def _asked(run: BatchRun, start: int, end: int) -> Parts:
+    return cut((run.data,), max(0, start - run.position), end - run.position)

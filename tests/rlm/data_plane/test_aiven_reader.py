@@ -8,6 +8,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -296,6 +297,23 @@ async def test_whatever_byte_of_the_log_is_damaged_no_wrong_byte_is_given(name: 
     await tier.store.delete_many([tier.keys.log])
     with pytest.raises(CorruptData, match="not in the store"):
         await tier.log(0, 5)
+
+
+async def test_a_batch_whose_first_offset_was_turned_is_not_given_wherever_the_range_ends() -> None:
+    """No CRC covers it. The batch behind it tells, where there is one."""
+    tier = Tier(WRITERS["compressed"])
+    for number in range(12, 34):  # some of them are the last whole ones of a chunk
+        changed = bytearray(log())
+        at = len(b"".join(batches()[:number]))
+        behind = at + len(batches()[number])
+        base_offset = START + number * RECORDS
+        bit = next(bit for bit in (64, 32, 16) if not base_offset & bit)
+        changed[at : at + 8] = (base_offset + bit).to_bytes(8, "big")
+        await tier.put(**tier.writer.objects(tier.row, bytes(changed), indexes()))
+        tier.renew()
+        for start, end in product((0, at - 1, at), (at + 1, behind - 1, behind, behind + 1)):
+            with pytest.raises(CorruptData, match="is not within"):
+                await tier.log(start, end)
 
 
 @pytest.mark.parametrize("name", WRITERS)
