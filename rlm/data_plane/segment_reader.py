@@ -162,7 +162,8 @@ class SegmentReader:
             for index, found in manifest.indexes.items()
         }
         for index, data in indexes.items():
-            self._keep_index(segment, index, data)
+            if _has(manifest, index):  # what is kept is given without a look at the manifest
+                self._keep_index(segment, index, data)
         return indexes
 
     def _keep_index(self, segment: TieredSegment, index: IndexType, data: bytes) -> None:
@@ -214,11 +215,15 @@ def _checksums(manifest: Manifest) -> ObjectChecksums:
 
 
 def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -> IndexRange:
-    found = manifest.indexes.get(index)
-    absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
-    if found is None or (absent and index is IndexType.PRODUCER_SNAPSHOT):
+    if not _has(manifest, index):
         raise NoSuchIndex(f"segment {segment.segment_id} has no {index.value} index")
-    return found
+    return manifest.indexes[index]
+
+
+def _has(manifest: Manifest, index: IndexType) -> bool:
+    """True if the segment has this index: an absent producer snapshot is listed with no bytes."""
+    absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
+    return index in manifest.indexes and not (absent and index is IndexType.PRODUCER_SNAPSHOT)
 
 
 def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:

@@ -74,6 +74,23 @@ async def test_an_index_the_segment_lacks_is_not_found(tier: Tier, replica: Repl
             await reader_of(tier.store).index(segment, index)
 
 
+async def test_an_absent_snapshot_is_not_found_once_another_index_was_read(
+    tier: Tier, replica: ReplicaWriter
+) -> None:
+    """All indexes come with the first. A follower that got an empty snapshot would forget producers
+    and open transactions.
+    """
+    partition = only_partition(replica.log_dir)
+    replica.path(6, ".snapshot").unlink()
+    replica.path(10, ".snapshot").unlink()
+    segment = await tier.copy(copy_job(partition, partition.segments[1]))
+    reader = reader_of(tier.store)
+    assert await reader.index(segment, IndexType.LEADER_EPOCH)
+    for _ in range(2):
+        with pytest.raises(NotFound, match=IndexType.PRODUCER_SNAPSHOT.value):
+            await reader.index(segment, IndexType.PRODUCER_SNAPSHOT)
+
+
 class Meeting(MemoryStore):
     """Answers about a key only once the other one was asked for as well."""
 
