@@ -55,7 +55,7 @@ DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
 
 
-class _Claim(NamedTuple):
+class Claimed(NamedTuple):
     """An accepted claim, and where it begins to tell of its broker's log."""
 
     offset: int
@@ -76,7 +76,7 @@ class Auditor:
         self.read_bytes = 0
         self._offset = -1
         self._ids: set[Uuid] = set()
-        self._claims: dict[TopicIdPartition, list[_Claim]] = {}
+        self._claims: dict[TopicIdPartition, list[Claimed]] = {}
         self._marked_ms: dict[Uuid, int] = {}
         self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
         self._missing: set[str] = set()
@@ -112,7 +112,13 @@ class Auditor:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
                 known = state_before.lineage if state_before else ()
-                claims.append(_claim(record.offset, decoded, known))
+                claims.append(
+                    claimed(
+                        record.offset, decoded.leader_epoch, decoded.leader_epochs,
+                        decoded.local_log_start_offset, known,
+                    )
+                )  # fmt: skip
+                self._world.building.audit.claims(record.offset, decoded)
             case RemoteLogSegmentMetadata():
                 self._ids.add(decoded.segment_id.id)
                 self._check_committed(decoded)
@@ -180,7 +186,7 @@ class Auditor:
         elif update.state is DELETE_STARTED:
             self._marked_ms[row.segment_id.id] = self._world.schedule.now_ms
         elif update.state is DELETE_FINISHED and not self._world.faults.breaks_timing:
-            left = [key for key in self._keys(row) if self._world.bucket.content(key) is not None]
+            left = [key for key in self.keys(row) if self._world.bucket.content(key) is not None]
             self.check(
                 not left, "delete_order", f"the row of {row.segment_id} went before its {left}"
             )
@@ -216,7 +222,7 @@ class Auditor:
         brokers = self._world.delegated.audit.is_a_brokers(job.segment_id.id)
         return job.segment_id if brokers else job.segment_id.partition
 
-    def _keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
+    def keys(self, row: RemoteLogSegmentMetadata) -> tuple[str, str, str]:
         return segment_keys(self._world.prefix, row.segment_id, row.start_offset).all()
 
     def _check_objects(self, row: RemoteLogSegmentMetadata) -> None:
@@ -250,17 +256,21 @@ class Auditor:
 
     def _logs(self, tip: TopicIdPartition, start: int) -> Iterator[list[Batch]]:
         """Logs of leaders that may have written from `start` on; as `_in_lineage`."""
-        for claim in reversed(self._claims_until(tip, self._offset)):
+        for claim in reversed(self.claims_until(tip, self._offset)):
             yield self._world.brokers.partition(tip).truth[claim.leader_epoch]
             if start >= claim.first_start:
                 return
 
-    def _claims_until(self, tip: TopicIdPartition, at_offset: int) -> list[_Claim]:
+    def claims_until(self, tip: TopicIdPartition, at_offset: int) -> list[Claimed]:
         return [claim for claim in self._claims.get(tip, ()) if claim.offset <= at_offset]
+
+    def is_gone(self, key: str) -> bool:
+        """True for an object that is not there, unless the world itself removed it."""
+        return self._world.bucket.content(key) is None and key not in self._missing
 
     def truth(self, tip: TopicIdPartition) -> list[Batch]:
         """Log of the leader whose claim stands."""
-        claims = self._claims_until(tip, self._offset)
+        claims = self.claims_until(tip, self._offset)
         if not claims:
             return []
         return self._world.brokers.partition(tip).truth[claims[-1].leader_epoch]
@@ -348,7 +358,7 @@ class Auditor:
         row = read_segment(self.reference.rows, parsed.segment_id.id)
         if row is None:
             return  # deleted to the end: an orphan
-        self.check(key in self._keys(row), "foreign_is_untouched", f"{key} is deleted")
+        self.check(key in self.keys(row), "foreign_is_untouched", f"{key} is deleted")
         self.check(
             row.state is DELETE_STARTED, "delete_order", f"{key} is deleted, its row is {row.state}"
         )
@@ -412,7 +422,7 @@ class Auditor:
             for row in queries.list_segments(rows, tip):
                 if row.state is not COPY_FINISHED:
                     yield f"{row.segment_id} is {row.state.name}"
-                expected |= set(self._keys(row))
+                expected |= set(self.keys(row))
         found = world.bucket.contents.keys()
         probes = {key for key in found if "clock-probe" in key}
         for key in sorted(found - expected - probes):
@@ -429,13 +439,15 @@ class Auditor:
             yield f"an upload of {key} dangles"
 
 
-def _claim(offset: int, claim: PartitionClaim, known: Epochs) -> _Claim:
+def claimed(
+    offset: int, leader_epoch: int, checkpoint: Epochs, local_start: int, known: Epochs
+) -> Claimed:
     """A claim tells of its broker's log from the first file on, and from the first epoch on that
     was not `known`. A head that it repeats from the record is no word about that log.
     """
-    first = max(claim.leader_epochs[0].start_offset, claim.local_log_start_offset)
-    news = (entry.start_offset for entry in claim.leader_epochs if entry not in known)
-    return _Claim(offset, claim.leader_epoch, min((first, *news)))
+    first = max(checkpoint[0].start_offset, local_start)
+    news = (entry.start_offset for entry in checkpoint if entry not in known)
+    return Claimed(offset, leader_epoch, min((first, *news)))
 
 
 def _name(record: MetadataRecord) -> str:

@@ -64,10 +64,12 @@ RETRIES = RetryPolicy(attempts_max=3, backoff_base_s=0.1, backoff_max_s=2.0, dea
 
 @dataclass(eq=False)
 class Process:
-    """One life of a node."""
+    """One life of a node, from `began_ms` on, when the metadata log ended at `began_at`."""
 
     machine: Machine
     life: Life
+    began_at: int
+    began_ms: int
     incarnation: Incarnation
     view_disk: ViewDisk
     view: MemoryView | None = None
@@ -150,13 +152,18 @@ class Machine:
         self._view_disk = ViewDisk()
         self.clock = ClockFile(None)
 
+    def forget(self) -> None:
+        """Lose the view, which the next start makes anew from the log."""
+        self._view_disk = ViewDisk()
+
     def _new_directory(self) -> Uuid:
         return Uuid(b"quorum-%04d-%04d" % (self.node_id, self._directories))
 
     def _begin(self, directory: Uuid, boot_counter: int, disk: ViewDisk) -> Process:
         life = Life(f"{self.name}.{self.boots}")
         incarnation = Incarnation(self.node_id, directory, boot_counter)
-        process = Process(self, life, incarnation, disk)
+        end, now_ms = self.world.log.end, self.world.schedule.now_ms
+        process = Process(self, life, end, now_ms, incarnation, disk)
         self.world.loop.spawn(life, self._run(process))
         return process
 

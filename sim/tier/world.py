@@ -30,6 +30,7 @@ from sim.nodes.view import memory_batches
 from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
+from sim.tier.building import Building
 from sim.tier.clocks import Clocks
 from sim.tier.cluster_settings import ClusterSettings
 from sim.tier.damage import Damage
@@ -91,6 +92,10 @@ class Plan:
     """Local retention takes active segments, too."""
     clocks: bool = False
     """Clocks are wrong. No node loses its disk then: such a node forgets the time with it."""
+    building: bool = False
+    """Followers and new leaders ask for where they stand, and build on the answers; without a plan
+    in some seeds.
+    """
     delegated: bool | None = None
     """Brokers tier by themselves; None: in some seeds, where nothing else is set. `tiering` are
     deeds of its brokers.
@@ -123,6 +128,8 @@ class Result:
     emptied: int
     marks_cut: int
     consumed_bytes: int
+    built: int
+    told: int
     heal_ms: int
     trace: int
 
@@ -166,6 +173,7 @@ class World:
         self.rewriting = Rewriting(self, is_on=plan.rewriting)
         self.settings = ClusterSettings(self, is_on=plan.settings)
         self.trash = Trash(self, is_on=plan.trash)
+        self.building = Building(self, plan.building if plan != Plan() else None)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
@@ -305,7 +313,7 @@ class World:
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
-                    self.settings, self.trash,
+                    self.settings, self.trash, self.building,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -331,6 +339,8 @@ class World:
             emptied=self.trash.audit.emptied,
             marks_cut=self.trash.audit.cut,
             consumed_bytes=self.delegated.audit.consumed_bytes,
+            built=self.building.built,
+            told=self.building.told,
             heal_ms=heal_ms,
             trace=self.trace_digest,
         )
@@ -364,6 +374,7 @@ class World:
         self.rewriting.stop()
         self.settings.stop()
         self.trash.stop()
+        self.building.stop()
         self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
@@ -431,6 +442,7 @@ class World:
         yield from self.damage.left_to_do()
         yield from self.following.left_to_do()
         yield from self.trash.left_to_do()
+        yield from self.building.left_to_do()
         yield from self.delegated.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:

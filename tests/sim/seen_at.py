@@ -83,6 +83,10 @@ SEEN_AT = {
     "a log start on the border of a segment is followed": 43,
     "what the first look finds is followed": 5,
     "nothing proves DeleteRecords": 2,
+    # sim.tier with followers and new leaders that build on the tier
+    "a follower of another epoch is answered": 5,
+    "a leader is told to copy what is lost": 6,
+    "a leader is told to copy below the log start": 2,
     # sim.tier with a trash
     "readers start at the log start": 8,
     "the log start follows at once": 8,
