@@ -8,6 +8,7 @@ from sim.__main__ import planned
 from sim.core import planted_bugs as core
 from sim.nodes import planted_bugs as nodes
 from sim.tier import planted_bugs as tier
+from sim.tier import planted_in_building as building
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_trash as trash
@@ -57,5 +58,6 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *holding.BUGS_OF_QUIET,
         *delegated.BUGS_OF_DELEGATED,
         *trash.TRASH_BUGS,
+        *building.BUGS_OF_BUILDING,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
