@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from threading import Lock
-from types import TracebackType
 from typing import Self
 
 from kafka_formats.errors import InvalidRequest, NotFound, RetryLater
@@ -50,12 +49,7 @@ class OpenStores:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         for store in self._open.values():
             store.stream.close()
             store.reads.close()
