@@ -61,7 +61,6 @@ def print_table(
     columns: Sequence[str],
     rows: Iterable[Sequence[object]],
     *,
-    title: str | None = None,
     names_first: bool = False,
     spare: str | None = None,
 ) -> None:
@@ -69,7 +68,7 @@ def print_table(
     fit, names in the first column lose their middle; then the column `spare` goes; then the end of
     the last column does.
     """
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
     body = [[_text(value) for value in row] for row in rows]
     if names_first:
         columns, body = _in_lines(list(columns), body, spare)
@@ -121,10 +120,8 @@ def print_line(text: str) -> None:
     console.print(_escape(text), no_wrap=True, overflow="ellipsis", crop=True)
 
 
-def print_fields(fields: Mapping[str, object], *, title: str | None = None) -> None:
+def print_fields(fields: Mapping[str, object]) -> None:
     """Two columns: name, value."""
-    if title:
-        console.print(title, style="bold")
     table = Table.grid(padding=(0, 2))
     for name, value in fields.items():
         table.add_row(name, _cell(value))
