@@ -34,16 +34,23 @@ def our_errors() -> Generator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        told = error.java_exception if isinstance(error, Py4JJavaError) else error
-        text = str(told)
+        text = text_of(error)
         found = _OURS.findall(text)
         if found:
             kind, message = found[-1]
             raise _ours(kind, message) from error
-        head, *_ = text.partition("\n\tat ")
-        raise InternalError(
-            f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}"
-        ) from error
+        raise internal_error(text) from error
+
+
+def text_of(error: PySparkException | Py4JJavaError) -> str:
+    """Spark's text about a failed task."""
+    return str(error.java_exception if isinstance(error, Py4JJavaError) else error)
+
+
+def internal_error(text: str) -> InternalError:
+    """The task's own error: the end of its Python trace, without the two Java traces behind it."""
+    head, *_ = text.partition("\n\tat ")
+    return InternalError(f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}")
 
 
 def _ours(kind: str, message: str) -> StrandlineError:

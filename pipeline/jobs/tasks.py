@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from kafka_formats.errors import InternalError
+from pipeline.jobs.frame_errors import internal_error, text_of
 from pipeline.jobs.guarded import Failed, Guarded, Item, Result
 
 WAVE_TASKS_PER_SLOT = 4
@@ -29,8 +29,6 @@ WAVES_UNDER_WAY = 2
 ASKED_EVERY_S = 0.2
 TASK_ATTEMPTS = 4
 """Spark's default of `spark.task.maxFailures`."""
-
-FAILURE_SHOWN_CHARACTERS_MAX = 2_000
 
 _LOCAL_MASTER = re.compile(r"local(\[[^,\]]+(,\s*(?P<attempts>\d+)\s*)?\])?")
 
@@ -118,20 +116,13 @@ class _Waves(Generic[Item, Result]):
         try:
             return oldest.result()
         except (PySparkException, Py4JJavaError) as error:
-            raise _internal(error) from error
+            raise internal_error(text_of(error)) from error
 
     def _running_done(self) -> int:
         """Number of finished tasks in the running waves."""
         tracker = self._spark_context.statusTracker()
         stages = (tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds())
         return sum(stage.numCompletedTasks for stage in stages if stage is not None)
-
-
-def _internal(error: PySparkException | Py4JJavaError) -> InternalError:
-    """The task's own error: the end of its Python trace, without the two Java traces behind it."""
-    told = error.java_exception if isinstance(error, Py4JJavaError) else error
-    text, *_ = str(told).partition("\n\tat ")
-    return InternalError(f"a task failed on Spark: {text.strip()[-FAILURE_SHOWN_CHARACTERS_MAX:]}")
 
 
 @contextmanager
