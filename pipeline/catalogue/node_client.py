@@ -45,21 +45,13 @@ class NodeClient:
         """The JSON of one answer."""
         with self._speaking():
             answer = self._http.get(path, params=params)
-        self._raise_for_problem(answer)
-        try:
-            return answer.json()
-        except ValueError:
-            raise self._no_node(answer) from None
+        return self._document(answer)
 
     def post(self, path: str, body: object) -> Any:
         """Posts `body` as JSON; returns the JSON of the answer."""
         with self._speaking():
             answer = self._http.post(path, json=body)
-        self._raise_for_problem(answer)
-        try:
-            return answer.json()
-        except ValueError:
-            raise self._no_node(answer) from None
+        return self._document(answer)
 
     def pages(self, path: str, key: str, **params: str | int) -> Iterator[Any]:
         """The entries under `key` of all pages."""
@@ -76,7 +68,7 @@ class NodeClient:
         with self._speaking(), self._http.stream("GET", path, params=params) as answer:
             if answer.is_error:
                 answer.read()
-            self._raise_for_problem(answer)
+                self._document(answer)
             rest = b""
             for chunk in answer.iter_bytes():
                 *whole, rest = (rest + chunk).split(b"\n")
@@ -95,14 +87,15 @@ class NodeClient:
                 f"is the node running? {URL_OPTION} may name any node of the cluster"
             ) from None
 
-    def _raise_for_problem(self, answer: httpx.Response) -> None:
-        if not answer.is_error:
-            return
+    def _document(self, answer: httpx.Response) -> Any:
+        """The JSON of an answer. Raises the error that it tells."""
         try:
-            problem = answer.json()
+            document = answer.json()
         except ValueError:
             raise self._no_node(answer) from None
-        raise error_of_problem(problem, answer.status_code) or self._no_node(answer)
+        if answer.is_error:
+            raise error_of_problem(document, answer.status_code) or self._no_node(answer)
+        return document
 
     def _no_node(self, answer: httpx.Response) -> StrandlineError:
         message = f"HTTP {answer.status_code} from {answer.url} did not come from a Strandline node"
