@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from kafka_formats.errors import InvalidRequest
-from pipeline.export.json_text import json_text
-from pipeline.export.struct_column import Convert, struct_of
+from pipeline.export.conversions import Convert, json_text, struct_of
 
 if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry

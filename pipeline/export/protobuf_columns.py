@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, Any, Self
@@ -27,11 +26,10 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError
 
 from kafka_formats.errors import InvalidRequest
+from pipeline.export.conversions import Convert
 
 if TYPE_CHECKING:
     from pipeline.export.schema_registry import Deserialise, RegisteredText, Registry
-
-Convert = Callable[[Any], Any]
 
 _WELL_KNOWN = (timestamp_pb2, duration_pb2, wrappers_pb2, struct_pb2)
 _TIMESTAMP = "google.protobuf.Timestamp"

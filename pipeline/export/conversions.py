@@ -1,7 +1,8 @@
-"""Struct columns, with the conversion of their values. Pure."""
+"""Conversions of decoded values for Arrow: to JSON text, to structs. Pure."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,11 @@ import pyarrow as pa
 
 Convert = Callable[[Any], Any]
 """Converts a decoded value to one that Arrow accepts; never called with None."""
+
+
+def json_text(value: Any) -> str | None:
+    """The value as JSON, for a value without a column type of its own; None stays None."""
+    return None if value is None else json.dumps(value, default=str, ensure_ascii=False)
 
 
 def struct_of(fields: Mapping[str, tuple[pa.DataType, Convert]]) -> tuple[pa.DataType, Convert]:
