@@ -18,6 +18,7 @@ from kafka_client.topic_leaders import TopicLeaders, topic_leaders
 from kafka_formats.batch_scan import BATCH_BYTES_MAX
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.record_batch import (
+    HEADER_BYTES,
     BatchHeader,
     Record,
     check_crc,
@@ -113,7 +114,11 @@ class RecordsBetween:
                 return
 
     def _first_is_cut(self, data: memoryview, at: int) -> None:
-        """Pass if the answer ends inside this batch. CorruptData: it is damaged."""
+        """Pass if the answer ends inside this batch, perhaps in its header: a broker cuts its log
+        at the bytes asked for. CorruptData: it is damaged.
+        """
+        if len(data) - at < HEADER_BYTES:
+            return
         header = parse_header(data, at, source=self.source, position=at)
         if header.size_bytes <= len(data) - at:
             check_crc(data, at, header, source=self.source, position=at)
