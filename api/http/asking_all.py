@@ -8,7 +8,7 @@ about the caller. One hop: a node asked so asks nobody.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import urlencode
@@ -62,6 +62,11 @@ class Told(Generic[Part]):
     text: str | None = None
     as_of_ms: int | None = None
     metadata_offset: int | None = None
+
+
+def parts_of(told: Sequence[Told[Part]]) -> list[Part]:
+    """The parts of the nodes that answered."""
+    return [each.part for each in told if each.part is not None]
 
 
 class _SilentError(Exception):

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context
-from api.http.asking_all import Question, ask_all
+from api.http.asking_all import Question, ask_all, parts_of
 from api.http.cursors import CURSOR_CHARACTERS_MAX, decode_cursor, encode_cursor
 from api.http.merging import ENDED, Lines, decode_places, encode_places, merge_by_time
 from api.http.validation import (
@@ -120,7 +120,7 @@ async def list_whole_audit(
     return WholeAuditView(
         nodes=NodePartView.all_of(told),
         lines=[NodeAuditLineView.of(line, node=node_id) for node_id, line in page.lines],
-        unreadable=sum(each.part.unreadable for each in told if each.part is not None),
+        unreadable=sum(each.unreadable for each in parts_of(told)),
         next_cursor=next_cursor,
     )
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from operator import attrgetter
 from typing import TypeVar
 
@@ -10,7 +9,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 
 from api.http.admission import Context
-from api.http.asking_all import Question, Told, ask_all
+from api.http.asking_all import Question, ask_all, parts_of
 from api.http.merging import merge
 from api.http.validation import PAGE_LIMIT_DEFAULT, PageCursor, PageLimit
 from api.models.cluster import ClusterView, TierTotals
@@ -50,10 +49,6 @@ def _paged(path: str, kind: type[Part], limit: int, cursor: str | None) -> Quest
     return Question(path, lambda _: {"limit": limit, "cursor": cursor}, kind)
 
 
-def _parts(told: Sequence[Told[Part]]) -> list[Part]:
-    return [each.part for each in told if each.part is not None]
-
-
 @router.get("/lag", summary="Partitions of all nodes that are behind, and the sum of all")
 async def whole_lag(
     request: Request,
@@ -67,7 +62,7 @@ async def whole_lag(
         _paged("/v1/node/lag", NodeLagView, limit, cursor),
         lambda: node_lag(request, context, limit, cursor),
     )
-    parts = _parts(told)
+    parts = parts_of(told)
     groups, more = merge(
         ((each.partitions, each.next_cursor is not None) for each in parts),
         attrgetter("key"),
@@ -117,7 +112,7 @@ async def whole_sizes(
     return WholeSizesView(
         nodes=NodePartView.all_of(told),
         tier=TierTotals.of_totals(context.manager.totals()),
-        local=[each.local for each in _parts(told)],
+        local=[each.local for each in parts_of(told)],
         topics=topics,
         next_cursor=cursor_of("sizes", (topics[-1].topic,) if more else None),
     )
@@ -143,7 +138,7 @@ async def whole_partitions(
         lambda: node_partitions(request, context, filters, limit, cursor),
     )
     groups, more = merge(
-        ((each.partitions, each.next_cursor is not None) for each in _parts(told)),
+        ((each.partitions, each.next_cursor is not None) for each in parts_of(told)),
         attrgetter("key"),
         limit,
     )
@@ -168,7 +163,7 @@ async def whole_running(
         _paged("/v1/node/running", NodeRunningView, limit, cursor),
         lambda: node_running(context, limit, cursor),
     )
-    parts = _parts(told)
+    parts = parts_of(told)
     groups, more = merge(
         ((each.running, each.next_cursor is not None) for each in parts), attrgetter("key"), limit
     )
@@ -189,4 +184,4 @@ async def whole_problems(request: Request, context: Context) -> WholeProblemsVie
         Question("/v1/cluster", lambda _: {}, ClusterView),
         lambda: describe_cluster(context),
     )
-    return WholeProblemsView.of_parts(NodePartView.all_of(told), _parts(told))
+    return WholeProblemsView.of_parts(NodePartView.all_of(told), parts_of(told))

@@ -11,7 +11,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query, Request
 
 from api.http.admission import Context
-from api.http.asking_all import Question, ask_all
+from api.http.asking_all import Question, ask_all, parts_of
 from api.http.cursors import CursorKey, decode_cursor, encode_cursor
 from api.http.listing import page_after
 from api.http.merging import merge
@@ -99,11 +99,7 @@ async def whole_tiering_effect(
         lambda: node_tiering_effect(context, choice, limit, cursor),
     )
     groups, more = merge(
-        (
-            (each.part.topics, each.part.next_cursor is not None)
-            for each in told
-            if each.part is not None
-        ),
+        ((each.topics, each.next_cursor is not None) for each in parts_of(told)),
         attrgetter("key"),
         limit,
     )

@@ -69,12 +69,10 @@ def pause_command(
     if wait is not None and (scope is not None or topic is not None or what is not Switch.COPYING):
         raise InvalidRequest("only a pause of a node's copying can be waited for", field="--wait")
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
+    why = why[:WHY_CHARACTERS_MAX]
     if scope is not None:
         return _pause_scope(client, what, scope, paused=True, why=why)
-    if topic is not None:
-        answer = _pause_topic(client, topic, what, paused=True, ahead=ahead, why=why)
-    else:
-        answer = _pause_node(client, what, paused=True, why=why[:WHY_CHARACTERS_MAX])
+    answer = _pause(client, topic, what, paused=True, ahead=ahead, why=why)
     if wait is not None:
         answer = _without_copies(client, answer, until_ms=ambient.now_ms() + wait_ms)
     waits = wait is not None and answer[IN_FLIGHT]
@@ -98,13 +96,10 @@ def resume_command(
 
     Example: `strandline resume copying --topic orders`
     """
-    scope = _scope(topic, cluster=cluster, node=node)
+    scope, why = _scope(topic, cluster=cluster, node=node), why[:WHY_CHARACTERS_MAX]
     if scope is not None:
         return _pause_scope(client, what, scope, paused=False, why=why)
-    if topic is not None:
-        answer = _pause_topic(client, topic, what, paused=False, ahead=ahead, why=why)
-    else:
-        answer = _pause_node(client, what, paused=False, why=why[:WHY_CHARACTERS_MAX])
+    answer = _pause(client, topic, what, paused=False, ahead=ahead, why=why)
     return _answer(answer, what, topic)
 
 
@@ -126,7 +121,7 @@ def _pause_scope(
         # An exception is made of a pause alone: it would win over one of the cluster to come.
         wider = any(each["scope"] == CLUSTER and each["value"] == "true" for each in standing)
         value = False if scope != CLUSTER and wider else None
-    answer = change_setting(client, setting, scope, value, why[:WHY_CHARACTERS_MAX])
+    answer = change_setting(client, setting, scope, value, why)
     standing = standing_settings(client, setting)
     rest = [each for each in standing if each["value"] == "true"]
     # They were made while an earlier pause of the cluster stood, and would win over the next one.
@@ -155,19 +150,18 @@ def _without_copies(client: NodeClient, answer: Any, *, until_ms: int) -> Any:
     return answer
 
 
-def _pause_node(client: NodeClient, what: Switch, *, paused: bool, why: str) -> Any:
-    return client.change_node("PUT", f"/v1/node/switches/{what}", {"paused": paused, "why": why})
-
-
-def _pause_topic(
-    client: NodeClient, topic: str, what: Switch, *, paused: bool, ahead: bool, why: str
+def _pause(
+    client: NodeClient, topic: str | None, what: Switch, *, paused: bool, ahead: bool, why: str
 ) -> Any:
-    """Change one switch of a topic's policy and nothing else."""
+    """Change one switch: of the node, or of a topic's policy and nothing else of that."""
+    if topic is None:
+        body = {"paused": paused, "why": why}
+        return client.change_node("PUT", f"/v1/node/switches/{what}", body)
     policy = standing_policy(client, topic)
     if policy["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
     field = "copy_paused" if what is Switch.COPYING else "delete_paused"
-    return change_policy(client, policy, {field: paused}, why[:WHY_CHARACTERS_MAX])
+    return change_policy(client, policy, {field: paused}, why)
 
 
 def _answer(
