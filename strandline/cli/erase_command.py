@@ -14,6 +14,7 @@ from strandline.cli.asking import Answer, asks_node
 from strandline.cli.client import NodeClient
 from strandline.cli.erase_report import print_report
 from strandline.cli.exit_codes import ExitCode
+from strandline.cli.known_topics import ON_DISK
 from strandline.cli.output import console
 from strandline.cli.quantities import parse_wait_ms
 from strandline.cli.query_answers import partition_path, path_part, topic_path
@@ -21,7 +22,6 @@ from strandline.cli.whole_cluster import whole_view
 from strandline.node import ambient
 
 ASKED_EVERY_S = 0.5
-ON_DISK = ("leader", "follower", "unknown", "not_tiered")
 JOB_PATH = "/v1/jobs/erase"
 _REPEAT = "; then ask for the erasure again"
 

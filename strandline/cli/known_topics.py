@@ -11,6 +11,8 @@ from kafka_formats.errors import NotFound
 from strandline.cli.client import NodeClient
 from strandline.cli.query_answers import topic_path
 
+ON_DISK = ("leader", "follower", "unknown", "not_tiered")
+"""Roles of a node whose broker has the partition on its disk: Kafka has the topic."""
 AheadOption = Annotated[
     bool, typer.Option("--ahead", help="Allow a topic that this node does not know yet.")
 ]

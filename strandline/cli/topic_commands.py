@@ -11,6 +11,7 @@ from kafka_formats.errors import InvalidRequest, NotFound
 from strandline.cli.asking import Answer, asks_node, command_group
 from strandline.cli.client import NodeClient
 from strandline.cli.exit_codes import ExitCode
+from strandline.cli.known_topics import ON_DISK
 from strandline.cli.output import (
     console,
     human_bytes,
@@ -39,7 +40,6 @@ topics_app = command_group(
 topics_app.command("enable")(topics_enable_command)
 topics_app.command("disable")(topics_disable_command)
 
-ON_DISK = ("leader", "follower", "unknown", "not_tiered")
 LIVE = (
     "{topic} still exists in Kafka: this node's broker has {live} of its partitions. After the "
     "grace the deletion is final: this topic is never tiered again, and what its local "
