@@ -92,7 +92,8 @@ class Found:
 class Look:
     """The result of a scan. `left_out_topics`: names, each with a sentence why. `untold`: announced
     partitions whose present leader epochs are not known: either the disk is not seen from here and
-    the broker did not report them, or the checkpoint does not have the led epoch yet.
+    the broker did not report them, or the checkpoint does not have the led epoch yet, or no
+    directory of the partition can be read.
     """
 
     found: tuple[Found, ...]
@@ -197,13 +198,12 @@ class Scanner:
             ),
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
-            self._untold(told) | _behind(delegated, words),
+            self._untold(told, scan) | _behind(delegated, words),
         )
 
-    def _untold(self, told: Sequence[Found]) -> frozenset[TopicIdPartition]:
-        if self.told is None:
-            return frozenset()
-        known = {each.local.partition for each in told if isinstance(each.word, Leads)}
+    def _untold(self, told: Sequence[Found], scan: LogDirScan) -> frozenset[TopicIdPartition]:
+        known = {each.partition for each in scan.partitions}  # else its directory is not readable
+        known |= {each.local.partition for each in told if isinstance(each.word, Leads)}
         return frozenset(self._leaders) - known
 
     @property

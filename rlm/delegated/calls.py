@@ -54,6 +54,7 @@ from rlmm.segment import (
 
 DELETED_LOOK_S = 0.2
 CLAIMED_LOOK_S = 0.01
+NOT_FOUND = "this node has not found its replica in the broker's log directories yet"
 
 
 class GoneError(NotFound):
@@ -328,12 +329,12 @@ class BrokerCalls:
             return None
         work, why = self.table.work(tip), self.plugin.why_unlooked(tip)
         if why is not None and not self.table.sees_no_disk:
-            return self._why_no_epoch(work) or why
+            return self._why_untold(work) or why
         if work is None or work.mode is not Mode.DELEGATED:
             return (
                 "the broker has not told this node its leader epochs and log start yet"
                 if self.table.sees_no_disk
-                else "this node has not found its replica in the broker's log directories yet"
+                else NOT_FOUND
             )
         if why is not None:
             return why
@@ -344,9 +345,15 @@ class BrokerCalls:
             return self._stand_by(tip)
         return None
 
-    def _why_no_epoch(self, work: PartitionWork | None) -> str | None:
-        """The reason why a look counted for nothing, if it did not find the leader epoch of now."""
-        decision = None if work is None else self.driver.decision(work)
+    def _why_untold(self, work: PartitionWork | None) -> str | None:
+        """The reason why a look counted for nothing, if it could not read the replica's directory,
+        or did not find the leader epoch of now.
+        """
+        if work is None:
+            return NOT_FOUND
+        if work.unusable is not None:
+            return work.unusable.text
+        decision = self.driver.decision(work)
         if isinstance(decision, StandBy) and decision.why is WhyNot.EPOCH_NOT_ON_DISK:
             return decision.text
         return None

@@ -222,7 +222,10 @@ class Plugin:
         """
         if tip not in self.leaders or tip not in self._not_looked_at:
             return None
-        return "this node has not looked at its broker since the broker announced it"
+        return (
+            "this node has not looked at its broker since the broker announced it, or could not "
+            "read its replica then"
+        )
 
     def why_not_read(self, tip: TopicIdPartition) -> str | None:
         """The reason why nothing of a partition that the broker leads is read: as `why_unlooked`,

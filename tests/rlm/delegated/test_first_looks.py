@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from unittest.mock import AsyncMock
 
+import pytest
+
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer
@@ -28,6 +30,11 @@ from tests.rlm.delegated.plugin_client import (
     segment,
 )
 from tests.rlm.delegated.test_copies import beside
+from tests.rlm.delegated.test_diverged_tail import (
+    copied_across,
+    elected_unclean,
+    log_of_two_epochs,
+)
 from tests.rlm.delegated.test_unseen_disk import NAME, far
 from tests.rlm.delegated.test_unseen_disk import broker_of as telling_broker
 from tests.rlm.fake_broker import FakeBroker
@@ -137,6 +144,36 @@ def test_a_look_that_does_not_find_the_epoch_of_the_leadership_counts_for_nothin
                 orders.write_across(10, 15, 20, epochs=(0, 2))
                 orders.write(20, end=25, epoch=2)
                 orders.set_epochs((0, 0), (2, 15))
+            await asyncio.sleep(20)
+            found = await plugin.look_up(tip, 0, 12)
+            assert found is not None
+            assert found.end_offset == 14
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("damaged", ["leader-epoch-checkpoint", "partition.metadata"])
+def test_a_look_that_can_not_read_the_new_leaders_directory_counts_for_nothing(
+    tmp_path: Path, damaged: str
+) -> None:
+    """[LOSS-9] What it knows of the log is from before: the tail that the election cut."""
+    orders = log_of_two_epochs(tmp_path)
+
+    async def main() -> None:
+        tip, broker = orders.partition, broker_of(orders, epoch=1)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = await copied_across(plugin, orders)
+            elected_unclean(orders, broker)
+            file = orders.directory / damaged
+            whole = file.read_bytes()
+            file.write_bytes(whole[:-3])
+            plugin.seq += 1
+            await plugin.announce(tip)
+            await asyncio.sleep(20)
+            assert "at byte" in (await plugin.ready(tip))[1]
+            for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
+                assert (await refused(call)).kind == "retry_later"
+            file.write_bytes(whole)
             await asyncio.sleep(20)
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
