@@ -1,7 +1,7 @@
 """Looks at the partitions that reads of the broker wait for, and at no others.
 
-Behind a leader's move nothing of it is read before a look [LOSS-9]. A look at everything takes
-seconds where the broker has thousands of partitions; those that consumers ask for are few.
+After a partition's leader moved, nothing of it is read before a look [LOSS-9]. A look at all
+partitions takes seconds where the broker has thousands; those that consumers ask for are few.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ while a look takes longer than this, as on a disk that hangs, calls do not wait.
 PARTITIONS_PER_LOOK = 50
 """Partitions of one look, of which each may have thousands of segments."""
 ASKED_MAX = 10_000
-"""Partitions that a look is asked for. More wait for the looks at everything."""
+"""Partitions that a look is asked for. Any more wait for the looks at all partitions."""
 PAUSE_S = 0.02
-"""The least pause behind a look. It is as long as the look took, so that the looks that matter
-less, at everything, get on beside these.
+"""The least pause after a look. It is as long as the look took, so that the looks at all partitions
+make progress, too.
 """
 ROUND_S = 600.0
-"""The longest round of the loop, which shows by its end that it lives."""
+"""The longest round of the loop. Its end shows the watchdog that the loop lives."""
 
 _Asked = dict[TopicIdPartition, asyncio.Future[None]]
 
@@ -44,7 +44,7 @@ def next_look(
 
 
 async def ask_nobody(_tip: TopicIdPartition) -> None:
-    """There are no such looks."""
+    """Return at once: there are no such looks."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class AskedLooks:
     _has_news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def wait(self, tip: TopicIdPartition) -> None:
-        """Ask for a look at this partition; come back behind it, or when it takes too long."""
+        """Ask for a look at this partition; return after it, or when it takes too long."""
         ended = self._under_way.get(tip) or self._asked.get(tip)
         if ended is None:
             if len(self._asked) >= ASKED_MAX:
@@ -89,18 +89,18 @@ class AskedLooks:
             await self.ambient.sleep(await self._look())
 
     async def _look(self) -> float:
-        """Look once, if anybody waits; the pause behind it, in seconds."""
+        """Look once, if a call waits. The result is the pause after it, in seconds."""
         tips = next_look(self._asked, self.is_unlooked)
         began_s = self.ambient.monotonic()
         self._under_way = {tip: self._asked.pop(tip) for tip in tips}
-        if len(tips) < PARTITIONS_PER_LOOK:  # else those behind them were not gone through
+        if len(tips) < PARTITIONS_PER_LOOK:  # else the later ones were not filtered
             _end(self._asked)
             self._has_news.clear()
         try:
             if tips:
                 self._began_s = began_s
                 await self.look(tips)
-        except StrandlineError as error:  # the looks at everything tell it as a problem
+        except StrandlineError as error:  # the looks at all report it as a problem
             logger.debug("a look that reads waited for failed: %s", error)
         except Exception:
             logger.exception("a look that reads waited for failed; they ask again")
@@ -111,7 +111,7 @@ class AskedLooks:
 
 
 def _end(asked: _Asked) -> None:
-    """Let all of these go on: each sees for itself if its look told enough."""
+    """Let all of these calls go on: each sees for itself if the look found out enough."""
     for ended in asked.values():
         if not ended.done():
             ended.set_result(None)
