@@ -57,10 +57,10 @@ from api.routes import (
 
 
 class StrandlineApi(FastAPI):
-    """FastAPI with our OpenAPI document, made once somebody asks for it."""
+    """FastAPI with Strandline's OpenAPI document, which is built at the first request for it."""
 
     openapi_bytes: bytes | None = None
-    """The document as it is sent. To write it takes 15 ms, and everybody may ask for it."""
+    """The encoded document: encoding takes 15 ms, and everybody may ask for it."""
 
     def openapi(self) -> dict[str, Any]:
         """The OpenAPI document."""
@@ -86,7 +86,7 @@ def create_app(context: ApiContext) -> FastAPI:
             RequestValidationError: _pass_on,
         },
     )
-    app.include_router(_v1(), prefix=_V1)  # one of its own would build each route twice
+    app.include_router(_v1(), prefix=_V1)  # a nested router would build each route twice
     app.include_router(health.router)
     app.include_router(page.router)
     app.add_api_route(
@@ -111,7 +111,7 @@ def _v1() -> APIRouter:
             Depends(wished_offset),
         ],
     )
-    # Routes are tried in this order: what brokers and readers ask all the time comes first.
+    # Routes are tried in this order: those that brokers and readers call all the time come first.
     asked_rarely = (
         claims,
         gaps,
@@ -145,7 +145,7 @@ def _openapi_route(app: StrandlineApi) -> Callable[[], Awaitable[Response]]:
     async def openapi() -> Response:
         """Needs no token."""
         if app.openapi_bytes is None:
-            # In a thread: it takes longer than the event loop may stand still.
+            # In a thread: building it would block the event loop for too long.
             app.openapi_bytes = await asyncio.to_thread(_document_of, app)
         return Response(app.openapi_bytes, media_type=JSONResponse.media_type)
 
@@ -157,14 +157,14 @@ def _document_of(app: FastAPI) -> bytes:
 
 
 async def _pass_on(request: Request, error: Exception) -> Response:
-    """Leave every error to the gate and its one table of errors. A 405 gets all allowed methods
-    first, and a 404 of the router, which no route raises, names where paths are listed.
+    """Pass every error on to the gate and its one table of errors. A 405 first gets all allowed
+    methods, and a 404 of the router, which no route raises, names the list of paths.
     """
     if isinstance(error, HTTPException) and error.status_code == 405:
         allow = route_of(request.scope).allow
         raise HTTPException(
             405,
-            f"this path does not take {request.method}: use one of {allow}",
+            f"this path does not support {request.method}: use one of {allow}",
             headers={"Allow": allow},
         ) from None
     if isinstance(error, HTTPException) and error.status_code == 404:
@@ -175,7 +175,7 @@ async def _pass_on(request: Request, error: Exception) -> Response:
 def _no_route(path: str) -> str:
     if path.startswith("/v1/topics/"):
         return (
-            "no such path: a topic name holds only letters and digits of ASCII, '.', '_' and '-', "
+            "no such path: a topic name has only ASCII letters and digits, '.', '_' and '-', "
             "and no slash, not even an encoded one; GET /v1/openapi.json lists all paths"
         )
     return "no such path: GET /v1/openapi.json lists all paths"

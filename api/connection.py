@@ -1,9 +1,9 @@
 """One HTTP connection: uvicorn's protocol with deadlines and bounds.
 
 uvicorn has no deadline for a request's headers, no bound on their size with httptools, none on
-pipelined requests, and none on the bytes between or behind the chunks of a body. It reports a
-disconnect to the request parsed last, which need not be the one being answered; it waits without
-end for a client to take the rest of an answer before it closes; and it answers what it refuses in
+pipelined requests, and none on the bytes between or after the chunks of a body. It reports a
+disconnect to the request parsed last, which need not be the one being answered; before it closes it
+waits without a deadline for the client to read the rest of an answer; and it refuses requests in
 plain text.
 """
 
@@ -29,7 +29,7 @@ from api.http.gate import ABORT_EXTENSION
 from kafka_formats.errors import RetryLater
 
 _CHUNK_FRAMING_FACTOR = 8
-"""Bytes of framing allowed for a byte of body: a chunk of one byte takes six."""
+"""Bytes of framing allowed for each byte of body: a chunk of one byte takes six."""
 
 _NO_REQUEST = "none"
 """Request id for bytes that never became a request."""
@@ -64,9 +64,11 @@ class Connection(HttpToolsProtocol):
         above = len(self.connections) - self.limits.connections_max
         if above > self.limits.connections_refused_max:
             self._refused = True
-            self.transport.abort()  # those that were refused linger: TLS closes with the client
+            self.transport.abort()  # refused connections linger: TLS waits for the client's close
         elif above > 0:
-            self._refuse(problem_of(RetryLater("too many connections")))
+            self._refuse(
+                problem_of(RetryLater("too many connections: close idle ones, or try again later"))
+            )
         else:
             self._start_header_timer()
 
@@ -98,7 +100,7 @@ class Connection(HttpToolsProtocol):
             self._framing_bytes += len(data) - (self._body_bytes - body_before)
             allowed = self.limits.header_bytes_max + _CHUNK_FRAMING_FACTOR * self._body_bytes
             if self._framing_bytes > allowed:
-                self._abort()  # its answer may have begun: nothing can be said any more
+                self._abort()  # its answer may have begun: too late for an error
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -119,7 +121,7 @@ class Connection(HttpToolsProtocol):
         if self._refused or self._overrun:
             return
         if len(self.pipeline) >= self.limits.pipelined_requests_max:
-            self._overrun = True  # what was taken is answered first, see on_response_complete
+            self._overrun = True  # accepted requests are answered first, see on_response_complete
         else:
             super().on_headers_complete()
 
@@ -141,7 +143,13 @@ class Connection(HttpToolsProtocol):
             self._close()
         elif self._overrun and self._answered is not None and self._answered.response_complete:
             allowed = self.limits.pipelined_requests_max
-            self._refuse(http_problem(400, f"at most {allowed} requests may wait in a row"))
+            self._refuse(
+                http_problem(
+                    400,
+                    f"at most {allowed} requests may be pipelined: wait for answers before sending "
+                    "more",
+                )
+            )
 
     def timeout_keep_alive_handler(self) -> None:
         self._close()
@@ -162,7 +170,13 @@ class Connection(HttpToolsProtocol):
     def _check_header_bytes(self) -> None:
         allowed = self.limits.header_bytes_max
         if self._header_bytes > allowed and not self._refused:
-            self._refuse(http_problem(431, f"a request's headers have at most {allowed} bytes"))
+            self._refuse(
+                http_problem(
+                    431,
+                    f"a request's headers may have at most {allowed} bytes: send fewer or shorter "
+                    "ones",
+                )
+            )
 
     def _start_header_timer(self) -> None:
         if self._header_timer is None:
@@ -180,14 +194,20 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         if self._awaits_headers and not self._answers():
-            self._refuse(http_problem(408, "the request's headers did not arrive in time"))
+            self._refuse(
+                http_problem(
+                    408, "the request's headers did not arrive in time: send them without pauses"
+                )
+            )
 
     def _answers(self) -> bool:
         """True while an answer to an earlier request of this connection is under way."""
         return self.cycle is not None and not self.cycle.response_complete
 
     def _refuse(self, problem: Problem) -> None:
-        """Send a problem outside of any request, unless an answer is under way, and close."""
+        """Send a problem document outside of any request, unless an answer is under way,
+        and close.
+        """
         self._refused = True
         self._stop_header_timer()
         if not self._answers():
@@ -201,7 +221,7 @@ class Connection(HttpToolsProtocol):
         self._close()
 
     def _close(self) -> None:
-        """Close once the client has taken what was sent, or after the send deadline."""
+        """Close once the client has read all bytes sent, or after the send deadline."""
         self.transport.close()
         if self._close_timer is None:
             self._close_timer = self.loop.call_later(
@@ -210,11 +230,11 @@ class Connection(HttpToolsProtocol):
 
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[socket.socket | None]:
-        """Implements `api.http.direct_answer.Lend`; this side goes on reading, to notice a
-        disconnect.
+        """Lend the socket; implements `api.http.direct_answer.Lend`. This process goes on reading,
+        to notice a disconnect.
         """
         cycle = self._answered
-        assert cycle is not None, "its head was sent"
+        assert cycle is not None, "the head of an answer was sent"
         if not await self._flushed(cycle):
             self._abort()
             yield None
@@ -233,7 +253,9 @@ class Connection(HttpToolsProtocol):
         cycle.expected_content_length = 0
 
     async def _flushed(self, cycle: RequestResponseCycle) -> bool:
-        """True if all written bytes leave in time; only then may another process write."""
+        """True if all written bytes were sent in time; only then may a worker write to the
+        socket.
+        """
         if cycle.disconnected or self.transport.is_closing():
             return False
         self.transport.set_write_buffer_limits(high=0)
@@ -245,7 +267,7 @@ class Connection(HttpToolsProtocol):
         return not cycle.disconnected and not self.transport.is_closing()
 
     def _abort(self) -> None:
-        """Break the connection off now; `close` would wait for a client that takes no bytes."""
+        """Abort the connection now; `close` would wait for a client that reads no bytes."""
         for cycle in (self.cycle, self._answered):
             if cycle is not None:
                 cycle.disconnected = True
@@ -253,5 +275,5 @@ class Connection(HttpToolsProtocol):
 
 
 def connection_class(limits: ApiLimits) -> type[Connection]:
-    """Protocol class for uvicorn, which makes the instances."""
+    """The protocol class that uvicorn instantiates for each connection."""
     return type("BoundConnection", (Connection,), {"limits": limits})

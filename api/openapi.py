@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with our problem documents for errors."""
+"""The OpenAPI document: FastAPI's, with Strandline's problem documents for errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from api.models.base import ProblemDocument
 _DESCRIPTION = """\
 Remote log segments of one Kafka cluster: metadata, status, and the bytes.
 
-Every error is a problem document (RFC 9457); decide on its `kind`. Every answer under `/v1` names
-the metadata offset at which it is true; a request may ask for a least offset. Every GET answers
-HEAD too. Unknown query parameters are refused.
+Every error is a problem document (RFC 9457); decide by its `kind`. Every answer under `/v1` has the
+metadata offset as of which it is valid; a request may require a minimum. Every GET answers HEAD
+too. Unknown query parameters are refused.
 """
 _EVERYWHERE = ("invalid_request", "internal", "retry_later")
 _WITH_TOKEN = ("unauthenticated", "refused")
@@ -26,7 +26,9 @@ _OF_ONE_NODE = (
     "add_voter", "remove_voter", "transfer_", "finalise_feature_level", "can_stop", "skip_",
     "accept_retention", "delete_records",
 )  # fmt: skip
-"""Operations of the quorum's leader or a partition's node, which any other node hands on."""
+"""Operations that only the quorum's leader or a partition's node carries out; any other node
+forwards them.
+"""
 
 
 def build_openapi(app: FastAPI) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def build_openapi(app: FastAPI) -> dict[str, Any]:
 
 
 def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
-    """Add the problems that any route may answer, and our headers."""
+    """Add the problems that any route may answer, and the common headers."""
     for parameter in operation.get("parameters", ()):
         _without_null(parameter["schema"])
     responses = operation["responses"]
@@ -68,7 +70,9 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
     if operation["operationId"].startswith(("transfer_", "can_stop")):
         kinds += ["not_found", "conflict"]
     if operation["operationId"].startswith(_OF_ONE_NODE):
-        responses["307"] = {"description": "Another node has to do it, and this one can't ask it."}
+        responses["307"] = {
+            "description": "A different node has to do this, and this node can't reach it."
+        }
     if "contents" in operation["tags"]:
         kinds.append("corrupt_data")
     if operation["operationId"].startswith(("leader_transition", "follower_fetch")):
@@ -77,14 +81,16 @@ def _finish(operation: dict[str, Any], *, in_v1: bool, changes: bool) -> None:
         status = str(PROBLEM_KINDS[kind].status)
         responses.setdefault(status, {"description": kind})
     for status, response in responses.items():
-        headers = {REQUEST_ID_HEADER: _header("string", "Names this request in the node's log.")}
+        headers = {
+            REQUEST_ID_HEADER: _header("string", "The id of this request in the node's log.")
+        }
         if in_v1:
             headers[METADATA_OFFSET_HEADER] = _header(
-                "integer", "The answer holds everything up to this metadata offset."
+                "integer", "The answer reflects all records up to this metadata offset."
             )
         response["headers"] = headers
         if status == "307":
-            headers["Location"] = _header("string", "The same request at that node.")
+            headers["Location"] = _header("string", "The URL of the same request at that node.")
         if int(status) >= 300:
             reference = {"schema": {"$ref": "#/components/schemas/ProblemDocument"}}
             response["content"] = {PROBLEM_MEDIA_TYPE: reference}

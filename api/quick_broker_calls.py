@@ -1,9 +1,9 @@
-"""The calls of the broker's plug-in that it makes all the time, answered before FastAPI.
+"""The plug-in's most frequent calls, answered before FastAPI.
 
-A consumer's fetch costs a look-up and a read of bytes here; without calls each broker asks for
+A consumer's fetch costs a look-up and a read of bytes here; without fetches each broker asks for
 lists and readiness a few times a second. FastAPI's own work is more than half of such a request.
 The route's functions are called in FastAPI's order; a request with an invalid header goes to
-FastAPI's route before anything was called, so that one place refuses.
+FastAPI's route before any of them is called, so that only one place refuses requests.
 `tests/api/test_quick_broker_calls.py` compares the answers of both.
 """
 
@@ -44,7 +44,7 @@ _CALLS = {f"{BROKER_PATHS}{each}": each for each in (Call.LOOK_UP, Call.LIST, Ca
 
 
 class QuickBrokerCalls:
-    """An ASGI layer in front of `app`, which answers all other requests."""
+    """An ASGI layer before `app`, which answers all other requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.general = app
@@ -63,7 +63,7 @@ class QuickBrokerCalls:
         await self.general(scope, receive, send)
 
     async def _answer(self, request: Request, call: Call | None) -> Response:
-        """The answer to a call; None: to a fetch."""
+        """The answer to a call; `call` None: to a fetch."""
         headers, context = request.headers, context_in(request)
         credentials = await bearer(request)
         await self._read(request, credentials)

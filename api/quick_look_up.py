@@ -1,9 +1,9 @@
-"""The busiest request, a segment's look-up, answered before FastAPI.
+"""The most frequent request, the look-up of a segment, answered before FastAPI.
 
-FastAPI resolves dependencies anew at every request, a third of a look-up's cost. Here the route's
-own functions are called in FastAPI's order. Any request with an invalid parameter goes to FastAPI's
-route before anything was called, so that one place refuses. `tests/api/test_quick_look_up.py`
-compares the answers of both.
+FastAPI resolves dependencies again for every request, a third of a look-up's cost. Here the route's
+own functions are called in FastAPI's order. A request with an invalid parameter goes to FastAPI's
+route before any of them is called, so that only one place refuses requests.
+`tests/api/test_quick_look_up.py` compares the answers of both.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _min_offset: TypeAdapter[int | None] = TypeAdapter(MinOffset)
 _answer: TypeAdapter[SegmentLookup] = TypeAdapter(SegmentLookup)
 
 _MISSING: Final = object()
-"""A value that no parameter accepts: a missing parameter is an invalid one."""
+"""A value that no parameter accepts, so that a missing parameter is treated as an invalid one."""
 
 
 class QuickLookUp:
-    """An ASGI layer in front of `app`, which answers all other requests."""
+    """An ASGI layer before `app`, which answers all other requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.general = app
@@ -80,8 +80,8 @@ class QuickLookUp:
 def _arguments(
     path: Mapping[str, str], request: Request
 ) -> tuple[dict[str, Any], dict[str, Any], int | None]:
-    """Arguments of `found_partition`, `look_up_segment` and `wished_offset`. ValidationError: one
-    is invalid.
+    """The arguments of `found_partition`, `look_up_segment` and `wished_offset`. ValidationError:
+    one is invalid.
     """
     query = request.query_params
     partition = {

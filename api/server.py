@@ -23,15 +23,15 @@ from rlmm.wire.tls_handshakes import TlsHandshakes
 _CLOSE_MARGIN_S = 5.0
 _BACKLOG = 256
 _SAY_EVERY_S = 60.0
-"""The pause between two log lines about handshakes that were ended."""
+"""The pause between two log lines about refused handshakes."""
 
 _log = logging.getLogger("strandline.api")
 
 
 @dataclass(frozen=True, slots=True)
 class TlsFiles:
-    """PEM files. With `client_ca` clients need a certificate of that authority; their role still
-    comes from their token.
+    """The PEM files for TLS. With `client_ca` clients need a certificate of that authority; their
+    role still comes from their token.
     """
 
     certificate: Path
@@ -72,17 +72,17 @@ class ApiServer:
 
     @property
     def port(self) -> int:
-        """The port listened on."""
+        """The port of the listener."""
         port: int = self._listener.getsockname()[1]
         return port
 
     @property
     def connections(self) -> int:
-        """Connections open now."""
+        """The number of open connections."""
         return len(self._server.server_state.connections)
 
     async def start(self) -> None:
-        """Load certificates and accept connections."""
+        """Load the certificates and accept connections."""
         if self._tls is not None:
             _check_certificate(self._tls)
         _load(self._config)
@@ -94,8 +94,8 @@ class ApiServer:
             self._task.result()
 
     def reload_tls(self) -> bool:
-        """Read the certificate files again, for new connections; False without files. An invalid
-        file changes nothing.
+        """Read the certificate files again, for new connections; False without files. With an
+        invalid file the old certificates stay in use.
         """
         if self._tls is None or self._config.ssl is None:
             return False
@@ -104,12 +104,14 @@ class ApiServer:
         return True
 
     async def wait(self) -> None:
-        """Return when the server ends; raises what ended it."""
+        """Return when the server ends; raise the error that ended it."""
         if self._task is not None:
             await asyncio.shield(self._task)
 
     async def close(self) -> None:
-        """Accept nothing more, let answers finish until the shutdown deadline, then cut them."""
+        """Stop accepting connections, let answers finish until the shutdown deadline, then abort
+        them.
+        """
         if self._task is None:
             self._listener.close()
             return
@@ -120,13 +122,15 @@ class ApiServer:
         left = {self._task, *self._server.server_state.tasks}
         await asyncio.wait(left, timeout=_CLOSE_MARGIN_S)
         for connection in tuple(self._server.server_state.connections):
-            connection.transport.abort()  # its client takes no bytes: `close` would wait for it
+            connection.transport.abort()  # `close` would wait for a client that reads no bytes
         self._task = None
         self._listener.close()
 
 
 class _QuietServer(uvicorn.Server):
-    """Leaves signals to the node, bounds TLS handshakes, and reports when it accepts."""
+    """A uvicorn server that leaves signals to the node, bounds TLS handshakes, and reports when it
+    accepts connections.
+    """
 
     def __init__(self, config: uvicorn.Config, limits: ApiLimits) -> None:
         super().__init__(config)
@@ -152,7 +156,7 @@ class _QuietServer(uvicorn.Server):
             return made
 
         if config.ssl is not None:
-            # Not `create_server(ssl=)`, which shows a connection only after its handshake.
+            # `create_server(ssl=)` would create a connection's protocol only after its handshake.
             self._handshakes = TlsHandshakes(
                 config.ssl,
                 connection,
@@ -180,8 +184,8 @@ class _QuietServer(uvicorn.Server):
             loop = asyncio.get_running_loop()
             self._quiet = loop.call_later(_SAY_EVERY_S, self._say_again)
             _log.warning(
-                "HTTPS: %s %s; %d so far. Look who connects to http.port, or let a firewall admit "
-                "only those who should",
+                "HTTPS: %s %s; %d so far. Check which hosts connect to http.port, or let a "
+                "firewall admit only the right ones",
                 who,
                 why,
                 self._ended,
@@ -201,7 +205,7 @@ async def serve(
 ) -> ApiServer:
     """Listen on `host` and `port` (0: a free one) until `ApiServer.close`.
 
-    InvalidRequest when the address cannot be had or the certificate files are wrong.
+    InvalidRequest: the address can't be used, or the certificate files are wrong.
     """
     server = ApiServer(app, _listen(host, port), tls, limits or ApiLimits())
     try:
@@ -218,7 +222,7 @@ def _listen(host: str, port: int) -> socket.socket:
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
         listener = socket.socket(family, kind, protocol)
-    except (OSError, UnicodeError) as error:  # UnicodeError: a name that no resolver takes
+    except (OSError, UnicodeError) as error:  # UnicodeError: not a valid host name
         raise _cannot_listen(host, port, error) from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -233,8 +237,8 @@ def _listen(host: str, port: int) -> socket.socket:
 def _cannot_listen(host: str, port: int, error: OSError | UnicodeError) -> InvalidRequest:
     why = error.strerror if isinstance(error, OSError) else str(error)
     return InvalidRequest(
-        f"cannot listen on {host} port {port}: {why}; is another node running there? "
-        "Choose another port, or 0 for a free one",
+        f"cannot listen on {host} port {port}: {why}; a different node may run there: choose a "
+        "different port, or 0 for a free one",
         field="http.port",
     )
 
@@ -249,8 +253,7 @@ def _load(config: uvicorn.Config) -> None:
 
 
 def _check_certificate(tls: TlsFiles) -> None:
-    """Check the files in a context of its own, so that invalid ones leave the one in use as it is.
-
+    """Check the files in a separate context, so that invalid ones leave the one in use unchanged.
     The empty password makes an encrypted key an error; without it OpenSSL asks on the terminal.
     """
     try:
@@ -261,7 +264,7 @@ def _check_certificate(tls: TlsFiles) -> None:
 
 def _wrong_certificate(error: Exception) -> InvalidRequest:
     return InvalidRequest(
-        f"the certificate or its key can't be used: {error}; both must be PEM files, belong "
+        f"the certificate or its key can't be used: {error}; both must be PEM files and belong "
         "together, and the key must not be encrypted",
         field="http.tls_certificate_file",
     )

@@ -1,6 +1,8 @@
 """The read replicas that clients are sent to: this one, and each other one that is live in the
-metadata log. Pure. All replicas read the same log, so within moments they send clients to the same
-nodes, and one replica serves a partition.
+metadata log. Pure.
+
+All replicas read the same log, so within moments they send clients to the same nodes, and one
+replica serves a partition.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The nodes that clients of a read replica see: one for each (replica, broker). Pure. Clients
-connect only to nodes from Metadata and FindCoordinator, and may request Metadata from any node. So
-a single answer with a real id or address would lead them away from the replica.
+"""The nodes that clients of a read replica see: one for each (replica, broker). Pure.
+
+Clients connect only to nodes from Metadata and FindCoordinator, and may request Metadata from any
+node. So a single answer with a real id or address would lead them away from the replica.
 """
 
 from __future__ import annotations

@@ -32,8 +32,8 @@ _SEND = (
 PRINCIPAL_SCOPE_KEY = "strandline.principal"
 """Key in the scope of the admitted caller, a `Principal`."""
 VOUCHED_SCOPE_KEY = "strandline.vouched"
-"""Key in the scope of a request that another node handed on: its word about the caller, `Vouched`.
-No client can set it: headers are no part of the scope's keys.
+"""Key in the scope of a forwarded request: the caller as the forwarding node vouches for it, a
+`Vouched`. No client can set it: headers do not become keys of the scope.
 """
 
 _ONLY_ASK = frozenset({"GET", "HEAD"})
@@ -53,7 +53,7 @@ _FORWARDED = frozenset(
     }
 )
 _FORWARDED_PREFIX = b"x-forwarded-"
-"""Headers by which proxies say that they speak for somebody, and how the others of them begin."""
+"""Headers that proxies add for the clients they forward, and the prefix of further ones."""
 
 bearer = HTTPBearer(
     auto_error=False,
@@ -62,7 +62,7 @@ bearer = HTTPBearer(
 )
 Credentials = Annotated[HTTPAuthorizationCredentials | None, Depends(bearer)]
 MinOffset = Annotated[
-    # -1 is what a node answers before its first record.
+    # -1 is the offset of a node without records.
     Annotated[int, Field(ge=-1, le=INT64_MAX), Whole] | None,
     Header(
         alias=MIN_OFFSET_HEADER,
@@ -89,7 +89,7 @@ Context = Annotated[ApiContext, Depends(context_of)]
 
 
 def require(role: Role) -> Callable[..., Awaitable[Principal]]:
-    """A dependency that asks for `role`: 401 without a valid token, 403 below that role."""
+    """A dependency that requires `role`: 401 without a valid token, 403 below that role."""
 
     async def admit(request: Request, credentials: Credentials) -> Principal:
         principal = _principal(request, context_in(request), credentials)
@@ -98,8 +98,13 @@ def require(role: Role) -> Callable[..., Awaitable[Principal]]:
             has = BROKER if principal.is_broker else principal.role.name.lower()
             needs = role.name.lower()
             if VOUCHED_SCOPE_KEY not in request.scope and "authorization" not in request.headers:
-                raise Refused(f"without a token the role is {has}, and this needs {needs}: {_SEND}")
-            raise Refused(f"{principal.name} has the role {has}; use a token of role {needs}")
+                raise Refused(
+                    f"without a token the role is {has}, but this requires {needs}: {_SEND}"
+                )
+            raise Refused(
+                f"{principal.name} has the role {has}, but this requires {needs}: use a token of "
+                f"role {needs}"
+            )
         return principal
 
     return admit
@@ -115,8 +120,13 @@ def require_broker() -> Callable[..., Awaitable[Principal]]:
         principal = await admit(request, credentials)
         if not principal.speaks_for_broker:
             if "authorization" not in request.headers:
-                raise Refused(f"without a token the role is read, and this needs broker: {_SEND}")
-            raise Refused(f"{principal.name} has the role read; use a token of role broker")
+                raise Refused(
+                    f"without a token the role is read, but this requires broker: {_SEND}"
+                )
+            raise Refused(
+                f"{principal.name} has the role read, but this requires broker: use a token of "
+                "role broker"
+            )
         return principal
 
     return admit_broker
@@ -139,8 +149,8 @@ def _principal(
         raise _unauthenticated(_SEND)
     if request.method not in _ONLY_ASK and is_from_a_page(request.headers):
         raise Refused(
-            "this request comes from a web page (Origin, Sec-Fetch-Site), and pages "
-            f"without a token only read: {_SEND}, or ask with another program than a browser"
+            "this request comes from a web page (Origin, Sec-Fetch-Site), and pages without a "
+            f"token may only read: {_SEND}, or use a program other than a browser"
         )
     return Principal(ANONYMOUS, context.anonymous_role)
 
@@ -152,8 +162,9 @@ def _unauthenticated(detail: str) -> HTTPException:
 def is_local(scope: Scope) -> bool:
     """True for a request that a program on this machine addressed to this machine.
 
-    The client address alone is not enough: a proxy on this machine speaks for others, and a web
-    page can make a browser on this machine connect here under a foreign name (DNS rebinding).
+    The client address alone is not enough: a proxy on this machine forwards requests of other
+    machines, and a web page can make a browser on this machine connect here under a foreign name
+    (DNS rebinding).
     """
     client: tuple[str, int] | None = scope.get("client")
     headers: Mapping[bytes, bytes] = dict(scope["headers"])
@@ -171,10 +182,10 @@ def _is_a_proxys(header: bytes) -> bool:
 
 
 def is_from_a_page(headers: Mapping[str, str]) -> bool:
-    """True for a request that a web page made a browser send, the node's own `/ui` among them.
+    """True for a request that a web page made a browser send, the node's own `/ui` included.
 
-    Browsers add these headers themselves (Fetch standard: `Origin` to all but GET and HEAD). A POST
-    whose body looks like a form's or plain text they send without asking the node first.
+    Browsers add these headers themselves (Fetch standard: `Origin` to all but GET and HEAD). They
+    send a POST whose body looks like a form or plain text without asking the node first.
     """
     return "origin" in headers or headers.get("sec-fetch-site", "none") not in _OWN_SITES
 
@@ -197,12 +208,13 @@ def check_parameters(request: Request) -> None:
     allowed = route_of(request.scope).query_parameters.get(request.method, frozenset())
     names = [name for name, _ in request.query_params.multi_items()]
     if len(set(names)) == len(names) and allowed.issuperset(names):
-        return  # all that is below takes longer than the rest of this
+        return  # the usual case: the checks below are slower
     for name, count in Counter(names).items():
         if name not in allowed:
             known = ", ".join(sorted(allowed)) or "none"
             raise InvalidRequest(
-                f"this path has no such query parameter; it has: {known}", field=name[:100]
+                f"this path has no such query parameter: leave it out; the path has: {known}",
+                field=name[:100],
             )
         if count > 1:
             raise InvalidRequest("the parameter is given more than once: give it once", field=name)
@@ -211,7 +223,8 @@ def check_parameters(request: Request) -> None:
 async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
     """Check parameters, wait for the requested metadata offset, and note the offset of the answer.
 
-    The offset is noted before the route reads, so the answer holds at least everything up to it.
+    The offset is noted before the route reads, so the answer reflects at least all records up to
+    it.
     """
     check_parameters(request)
     context = context_in(request)
@@ -222,7 +235,8 @@ async def wished_offset(request: Request, min_offset: MinOffset = None) -> None:
                 await context.manager.wait_for_offset(min_offset, deadline_s=deadline_s)
         except TimeoutError:
             raise RetryLater(
-                f"metadata offset {min_offset} is not applied here within {deadline_s:g} s; "
-                f"it has {context.manager.applied_offset}. Ask again, or ask another node"
+                f"metadata offset {min_offset} is not applied here within {deadline_s:g} s; this "
+                f"node has applied {context.manager.applied_offset}. Ask again, or ask a "
+                "different node"
             ) from None
     request.scope[METADATA_OFFSET_SCOPE_KEY] = context.manager.applied_offset

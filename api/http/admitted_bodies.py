@@ -1,7 +1,7 @@
 """Admits a request before its body is read.
 
-FastAPI reads a JSON body, and parses it in the event loop, before it asks who the caller is: so
-anybody who reaches the port could fill the memory, or keep the loop from its quorum.
+FastAPI reads a JSON body, and parses it in the event loop, before it checks the caller: so any
+client that reaches the port could fill the memory, or keep the loop from its quorum.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ _WITHOUT_BODY = frozenset({"GET", "HEAD"})
 
 
 class AdmittedBodies:
-    """An ASGI layer in front of the routes, which ask for the roles above `read` themselves."""
+    """An ASGI layer before the routes, which require the roles above `read` themselves."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.inner = app
         self._admit = require(Role.READ)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a caller with a role pass. HTTPException, Refused as of `require`."""
+        """Pass a request on if its caller has a role. HTTPException and Refused as `require` raises
+        them.
+        """
         if scope["type"] == "http" and _takes_body(scope):
             request = Request(scope)
             await self._admit(request, await bearer(request))
@@ -32,6 +34,6 @@ class AdmittedBodies:
 
 
 def _takes_body(scope: Scope) -> bool:
-    """True for a method of this path that may have a body; all such paths need a role."""
+    """True for a method of this path that may have a body; all such paths require a role."""
     method = scope["method"]
     return method not in _WITHOUT_BODY and method in route_of(scope).query_parameters

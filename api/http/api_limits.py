@@ -11,10 +11,10 @@ HISTORY_ENTRIES_MAX = 1_000
 RECORDS_BYTES_DEFAULT = 1_048_576
 RECORDS_BYTES_MAX = 1_073_741_824
 CHECKPOINT_ENTRIES_MAX = 10_000
-"""Most leader epochs in a request; a partition with more leaders than this can't ask."""
+"""The most leader epochs in a request; a partition with more leader epochs can't send one."""
 PROBLEMS_SHOWN_MAX = 100
 SCAN_ITEMS_PER_SLICE = 32
-"""Rows a list reads before it lets the rest of the event loop run."""
+"""Rows that a list reads before the event loop gets a turn."""
 COVERAGE_BYTES_PER_CHUNK = 65_536
 """Bytes that a stream of coverage sends at once."""
 STATUSES_PER_SLICE = 8
@@ -30,22 +30,24 @@ class ApiLimits:
     bounds the wait for `Strandline-Min-Metadata-Offset`. `header_deadline_s` runs from a
     connection's opening or a request's first byte to the end of the headers, and bounds a TLS
     handshake; `connections_max` bounds handshakes under way, too, and the oldest one is ended for a
-    further one. Up to `connections_refused_max` connections above it are told so, further ones are
-    cut off. `idle_deadline_s` bounds the pause between two requests. `quorum_deadline_s` bounds a
-    change of the quorum, below `answer_deadline_s`. `stream_bytes_per_s_min` is the least average
-    speed of a stream's client, beyond one `chunk_deadline_s`. `streams_parallel_max` is far below a
-    worker's jobs, so that slow readers can't keep copies out. `hand_on_deadline_s` bounds a request
-    that another node answers in this one's place, `forwarded_parallel_max` such requests under way.
+    new one. Up to `connections_refused_max` connections above it are answered with an error,
+    further ones are aborted. `idle_deadline_s` bounds the pause between two requests.
+    `quorum_deadline_s` bounds a change of the quorum, below `answer_deadline_s`.
+    `stream_bytes_per_s_min` is the least average speed of a stream's client, after the first
+    `chunk_deadline_s`. `streams_parallel_max` is far below a worker's jobs, so that slow readers
+    can't keep copies out. `hand_on_deadline_s` bounds a request that is forwarded to a different
+    node, `forwarded_parallel_max` such requests under way.
+
     `view_deadline_s` bounds each node's part of a view of the whole cluster, for which
-    `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` are with one node at
-    once, so that a node that hangs holds up no other. Each of `views_parallel_max` such views has
-    the parts of all nodes in memory, up to two megabytes each.
-    `event_streams_max` bounds streams of events; each looks for a new one every `event_pause_s`,
-    says that there is none after `event_beat_s`, and ends after `event_stream_s`, so that a token
-    that was taken back counts no longer.
-    `health_parallel_max` bounds health
-    and readiness, which `requests_parallel_max` does not count. `pipelined_requests_max` requests
-    may wait on a connection.
+    `view_nodes_parallel_max` nodes are asked at once; `view_asks_per_node_max` requests are with
+    one node at once, so that a node that hangs delays no other node. Each of `views_parallel_max`
+    such views has the parts of all nodes in memory, up to two megabytes each.
+
+    `event_streams_max` bounds streams of events; each looks for a new event every `event_pause_s`,
+    sends a heartbeat if there is none after `event_beat_s`, and ends after `event_stream_s`, so
+    that a revoked token is noticed. `health_parallel_max` bounds health and readiness, which
+    `requests_parallel_max` does not count. `pipelined_requests_max` requests may wait on a
+    connection.
     """
 
     body_bytes_max: int = 1_048_576

@@ -1,8 +1,8 @@
 """Asks every node of the cluster for its part of a view, in parallel, each with a deadline. A node
-without a part is named with the reason.
+that gives none is listed with the reason.
 
-Other nodes are asked as in `forwarding.py`: over the quorum's connections, by this node's word
-about the caller. One hop: a node asked so asks nobody.
+Requests to the other nodes go as in `forwarding.py`: over the quorum's connections, and this node
+vouches for the caller. One hop: a node that is asked this way asks no further nodes.
 """
 
 from __future__ import annotations
@@ -39,8 +39,11 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 Part = TypeVar("Part", bound=BaseModel)
 
 _NOT_ASKED = {
-    Liveness.FENCED: (Silence.FENCED, "silent for too long, by the word of the quorum's leader"),
-    Liveness.STOPPED: (Silence.STOPPED, "it said that it ends"),
+    Liveness.FENCED: (
+        Silence.FENCED,
+        "it is fenced: the quorum's leader has received nothing from it for too long",
+    ),
+    Liveness.STOPPED: (Silence.STOPPED, "it announced its stop"),
 }
 _BY_STATUS = {
     400: Silence.OTHER_RELEASE,
@@ -54,7 +57,9 @@ _TEXT_CHARACTERS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Told(Generic[Part]):
-    """One node's part; None: why it has none. `as_of_ms`, by this node's clock: when it came."""
+    """One node's part, or the reason why it has none (`silence`, `text`). `as_of_ms`: when the part
+    arrived, by this node's clock.
+    """
 
     node_id: int
     part: Part | None = None
@@ -70,7 +75,7 @@ def parts_of(told: Sequence[Told[Part]]) -> list[Part]:
 
 
 class _SilentError(Exception):
-    """The node has no part, for this reason."""
+    """The node gave no part, for this reason."""
 
     def __init__(self, silence: Silence, text: str) -> None:
         super().__init__(text[:_TEXT_CHARACTERS_MAX])
@@ -79,8 +84,8 @@ class _SilentError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Question(Generic[Part]):
-    """A GET of `path` with the parameters that `query` gives for a node id (those of None are left
-    out; None: the node is not asked), answered by a `kind`.
+    """A GET of `path` with the query parameters that `query` returns for a node id (parameters of
+    None are left out; None: the node is not asked). The answer is a `kind`.
     """
 
     path: str
@@ -93,15 +98,15 @@ async def ask_all(
 ) -> list[Told[Part]]:
     """Every registered node's part, by node id; `own` makes this node's.
 
-    Conflict: another node asks. RetryLater: too many views are being made; that of `own` leaves
-    this node without a part. Any other error of it is the caller's.
+    Conflict: the request comes from a different node. RetryLater: too many views are being made; a
+    RetryLater of `own` leaves this node without a part. Any other error of `own` is raised.
     """
     context = context_in(request)
     vouched: Vouched | None = request.scope.get(VOUCHED_SCOPE_KEY)
     if vouched is not None:
         raise Conflict(
-            f"node {vouched.by_node} hands on a request for a view of the whole cluster, which "
-            "each node makes itself from what the others tell of themselves",
+            f"node {vouched.by_node} forwarded a request for a view of the whole cluster: each "
+            "node makes this view itself, so ask that node directly",
             reason="ONE_HOP",
         )
     with context.silent_nodes.view(context.limits.views_parallel_max):
@@ -136,7 +141,9 @@ async def _own(request: Request, me: int, own: Callable[[], Awaitable[Part]]) ->
         part = await own()
     except RetryLater as error:
         return Told(me, None, Silence.FAILED, str(error))
-    offset = request.scope[METADATA_OFFSET_SCOPE_KEY]  # of facts that are kept: theirs
+    offset = request.scope[
+        METADATA_OFFSET_SCOPE_KEY
+    ]  # the offset of the facts, which may be kept ones
     return Told(me, part, None, None, context_in(request).now_ms(), offset)
 
 
@@ -169,7 +176,8 @@ async def _reply(
     if send is None or address is None:
         raise _SilentError(
             Silence.UNREACHABLE,
-            "it registered no address of its quorum listener that leads there (quorum.advertised)",
+            "it registered no reachable address of its quorum listener: set quorum.advertised "
+            "there",
         )
     deadline_s = context.limits.view_deadline_s
     query = question.query(node.node_id) or {}
@@ -204,20 +212,20 @@ def _part(reply: Reply, kind: type[Part]) -> Part:
         silence = _BY_STATUS.get(reply.status, Silence.FAILED)
         if problem.get("reason") == UNREADABLE:
             silence = Silence.OTHER_RELEASE
-        raise _SilentError(silence, f"it answers {reply.status}: {problem.get('detail')}")
+        raise _SilentError(silence, f"it answered {reply.status}: {problem.get('detail')}")
     try:
-        return kind.model_validate_json(reply.body, extra="ignore")  # of a later release
+        return kind.model_validate_json(reply.body, extra="ignore")  # fields of a later release
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(each) for each in first["loc"])
         raise _SilentError(
-            Silence.OTHER_RELEASE, f"its answer is not understood: {where}: {first['msg']}"
+            Silence.OTHER_RELEASE, f"its answer cannot be decoded: {where}: {first['msg']}"
         ) from None
 
 
 def _problem(body: bytes) -> dict[str, object]:
     try:
-        problem = from_json(body)  # refuses half surrogates, which no answer of ours could hold
+        problem = from_json(body)  # refuses half surrogates, which no answer can contain
     except ValueError:
         return {}
     return problem if isinstance(problem, dict) else {}

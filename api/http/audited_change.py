@@ -1,4 +1,4 @@
-"""A change requested over HTTP, with its line in the audit."""
+"""Writes the audit line of a change requested over HTTP."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def audited(
     offsets: tuple[int, int] = (-1, -1),
     size_bytes: int = -1,
 ) -> Iterator[None]:
-    """A context for a change, which writes its audit line: none if the change was surely refused.
-    It says so if the outcome is unknown, also of a request that is cut off by the gate's deadline
-    or its client.
+    """A context around a change, which writes its audit line; no line if the change was certainly
+    refused. The line says so if the outcome is unknown, also for a request that the gate's deadline
+    or its client cuts off.
     """
 
     def note(text: str) -> None:

@@ -16,7 +16,7 @@ _RANGE = re.compile(rf"bytes=([0-9]{{0,{_DIGITS_MAX}}})-([0-9]{{0,{_DIGITS_MAX}}
 
 @dataclass(frozen=True, slots=True)
 class ByteRange:
-    """Bytes [start, end) of `size`; `partial` when the client asked for a range."""
+    """Bytes [start, end) of `size`; `partial` if the client requested a range."""
 
     start: int
     end: int
@@ -32,10 +32,9 @@ class ByteRange:
 
 
 def parse_range(header: str | None, size: int) -> ByteRange:
-    """The range that `header` asks of `size` bytes; without a header, or for another unit, all.
-
-    HTTPException 416, with the size in Content-Range: none of the bytes exist. InvalidRequest:
-    malformed, or several ranges.
+    """The range of `size` bytes that `header` requests; all of them without a header, or for a unit
+    other than bytes. HTTPException 416, with the size in Content-Range: the range has no existing
+    byte. InvalidRequest: malformed, or several ranges.
     """
     if header is None or not _BYTES_UNIT.match(header):
         return ByteRange(0, size, size, partial=False)
@@ -54,7 +53,8 @@ def parse_range(header: str | None, size: int) -> ByteRange:
     if start >= end:
         raise HTTPException(
             416,
-            f"Range: there are {size} bytes, and {header[:80]!r} asks for none of them",
+            f"Range: there are {size} bytes, and {header[:80]!r} is outside of them: request "
+            f"bytes below {size}",
             headers={"Content-Range": f"bytes */{size}", "Accept-Ranges": "bytes"},
         )
     return ByteRange(start, end, size, partial=True)

@@ -38,7 +38,9 @@ from rsm_backends.store_config import StoreLocation
 
 @dataclass(frozen=True, slots=True)
 class NodeIdentity:
-    """Identity of the node. `kafka_cluster_id` None: a standalone directory of any cluster."""
+    """Identity of the node. `kafka_cluster_id` None: the directory was formatted for no particular
+    Kafka cluster.
+    """
 
     cluster_id: str
     kafka_cluster_id: str | None
@@ -55,18 +57,18 @@ class LogControl:
 
 
 def always_ready() -> tuple[str, ...]:
-    """Readiness of a node that waits for nothing."""
+    """The readiness of a node that waits for nothing."""
     return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApiContext:
-    """The parts of the application.
+    """The node's parts, for the application.
 
-    `anonymous_role` is the role of a request without a token from this machine; None: everybody
-    needs a token. `not_ready` names what is missing until the node may serve. `broker` None: it
-    serves no broker's plug-in. `moving` None: it takes part in no move. `envelopes` go to other
-    nodes, and come from them.
+    `anonymous_role` is the role of a request without a token from this machine; None: every request
+    needs a token. `not_ready` lists what the node waits for before it may serve. `broker` None: it
+    serves no broker's plug-in. `moving` None: it takes part in no move. `envelopes` carry requests
+    to and from the other nodes.
     """
 
     manager: RemoteLogMetadataManager

@@ -1,7 +1,7 @@
-"""Opaque page cursors, which say where a list goes on.
+"""Opaque page cursors: the place at which a list continues.
 
-A cursor holds a version, a check value and the key of the last item shown. The check value covers
-the list and its filters, so a cursor that was changed, cut, or taken from another list is refused
+A cursor has a version, a check value and the key of the last item shown. The check value covers the
+list and its filters, so a cursor that was changed, cut, or taken from a different list is refused
 and never gives a wrong page. It is not secret and grants nothing.
 """
 
@@ -17,8 +17,8 @@ from kafka_formats.errors import InvalidRequest
 
 CURSOR_VERSION = 1
 CURSOR_CHARACTERS_MAX = 3_000
-"""The longest cursor: enough for the places of 75 nodes, and no longer than an address may be once
-it is encoded.
+"""The longest cursor: enough for the places of 75 nodes, and short enough for a URL once it is
+encoded.
 """
 _CHECK_BYTES = 8
 
@@ -36,7 +36,7 @@ def decode_cursor(
     listing: str, filters: Mapping[str, object], cursor: str, shape: tuple[type, ...]
 ) -> CursorKey:
     """The key in a cursor, whose parts have the types of `shape`. InvalidRequest: it is not a
-    cursor of this listing and these filters.
+    cursor of this list with these filters.
     """
     wrong = InvalidRequest(
         "not a cursor of this list: pass `next_cursor` of the previous page unchanged, "

@@ -1,8 +1,9 @@
-"""Answers that a worker sends to the client itself, on the connection that it is lent.
+"""Answers that a worker sends to the client itself, over the connection that this process lends to
+it.
 
-Only over plain HTTP, where the bytes of an answer are those of the connection, and only for a known
-length. This process sends the head, then nothing until the worker is done and the connection is its
-own again. A connection that did not take the whole body is broken off.
+This works only over plain HTTP, where the bytes of an answer are those of the connection, and only
+for a known length. This process sends the head, then nothing until the worker is done and the
+connection is returned. A connection whose client did not read the whole body is aborted.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ LEND_EXTENSION = "strandline.lend"
 """Key of a `Lend` in `scope["extensions"]`, where the connection can be lent."""
 
 DIRECT_BYTES_MIN = 512 * 1024
-"""The shortest answer for which a connection is lent: for a shorter one lending costs more than
+"""The shortest answer for which a connection is lent: for shorter ones lending costs more than
 sending the bytes.
 """
 
 Lend = Callable[[], AbstractAsyncContextManager[socket.socket | None]]
-"""Context around a body sent by another process, after the head. None: the client is gone. Leaving
-the block with an exception breaks the connection off.
+"""Context around a body sent by a worker, after the head. None: the client has disconnected.
+Leaving the block with an exception aborts the connection.
 """
 
 _log = logging.getLogger("strandline.api")
 
 
 def lend_of(scope: Scope, size_bytes: int) -> Lend | None:
-    """The `Lend` of this request for an answer of `size_bytes`; None: send it the usual way."""
+    """The `Lend` of this request for an answer of `size_bytes`; None: this process sends it."""
     if scope.get(HEAD_SCOPE_KEY) or size_bytes < DIRECT_BYTES_MIN:
         return None
     extensions: Mapping[str, Any] = scope.get("extensions", {})
@@ -78,8 +79,8 @@ class DirectAnswer(PumpedAnswer):
         self._slots = slots
         self._limits = limits
         self._size_bytes = size_bytes
-        told_s = store_deadline_s
-        self._store_deadline_s = limits.chunk_deadline_s if told_s is None else told_s
+        given_s = store_deadline_s
+        self._store_deadline_s = limits.chunk_deadline_s if given_s is None else given_s
 
     async def _pump(self, send: Send) -> None:
         async with AsyncExitStack() as stack:
@@ -95,10 +96,13 @@ class DirectAnswer(PumpedAnswer):
             async with asyncio.timeout(deadline_s):
                 return await stack.enter_async_context(self._opening)
         except TimeoutError:
-            raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
+            raise RetryLater(
+                f"the store sent no bytes within {deadline_s:g} s: try again, and check the "
+                "store if it persists"
+            ) from None
 
     async def _send_body(self, waiting: WaitingRead) -> bool:
-        """Send the body; True if the client took all, else its connection is broken off."""
+        """Send the body; True if the client took all of it, else the connection is aborted."""
         rules = SendRules(
             grace_s=self._limits.chunk_deadline_s,
             bytes_per_s_min=self._limits.stream_bytes_per_s_min,
@@ -117,13 +121,13 @@ class DirectAnswer(PumpedAnswer):
                     )
         except _LeftError as left:
             if left.end is ClientEnd.LATE:
-                _log.info("a client stopped taking bytes: its connection is broken off")
+                _log.info("a client stopped reading its answer: its connection is aborted")
             return False
         return True
 
 
 class _LeftError(Exception):
-    """The client took less than all, by its own doing."""
+    """The client itself caused that it took less than all bytes."""
 
     def __init__(self, end: ClientEnd) -> None:
         super().__init__(end.value)

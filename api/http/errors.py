@@ -1,15 +1,15 @@
 """The table of error kinds: HTTP status, Java exception, and the problem document.
 
-Kinds of `kafka_formats.errors` keep their names. The others are refusals of the HTTP layer alone;
-routes raise them as Starlette's `HTTPException`, and the table finds the kind by the status. `kind`
-is stable and is what a client decides on: two kinds may share a status. Problem documents follow
+Kinds of `kafka_formats.errors` keep their names. The remaining kinds are refusals of the HTTP layer
+alone; routes raise them as Starlette's `HTTPException`, and the table finds the kind by the status.
+`kind` is stable, and clients decide by it: two kinds may share a status. Problem documents follow
 RFC 9457.
 
 The Java column is the exception of the broker plug-in (KIP-405, storage-api of Kafka 4.2) for
-writes; docs/BROKER_PROTOCOL.md has those of look-ups and reads, which are never fenced: a broker's
-fetcher would give the partition up.
+writes; docs/BROKER_PROTOCOL.md has those of look-ups and reads. These are never answered with
+`fenced`, for which a broker's fetcher would give up the partition.
 `RetriableRemoteStorageException` means "ask again, clean nothing up"; a plug-in for older brokers,
-and every metadata look-up, throws `ReplicaNotAvailableException` in its place.
+and every metadata look-up, throws `ReplicaNotAvailableException` instead.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ PROBLEM_KINDS: Mapping[str, ProblemKind] = {row.kind: row for row in _ROWS}
 HTTP_LAYER_KINDS: Mapping[int, ProblemKind] = {
     row.status: row for row in _ROWS[_ROWS.index(PROBLEM_KINDS["unauthenticated"]) :]
 }
-"""Kinds of the HTTP layer by status; a status that is not here has no refusal of its own."""
+"""Kinds of the HTTP layer by status; for a status without a row the kind is invalid_request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +96,7 @@ class Problem:
     headers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def body(self, request_id: str) -> bytes:
-        """The document as JSON, in ASCII, so that hostile text can't make it unprintable."""
+        """The document as JSON in ASCII, so that any text in it is printable."""
         document: dict[str, int | str] = {
             "type": PROBLEM_TYPE_PREFIX + self.row.kind,
             "title": self.row.title,
@@ -112,7 +112,9 @@ class Problem:
         return json.dumps(document | dict(self.extra)).encode("ascii")
 
     def as_headers(self) -> dict[str, str]:
-        """Kind, reason and detail for a client that reads no JSON; the detail is one ASCII line."""
+        """Kind, reason and detail as headers, for a client that reads no JSON; the detail is one
+        ASCII line.
+        """
         line = " ".join(self.detail.split())[:DETAIL_CHARACTERS_MAX]
         headers = {
             "Strandline-Kind": self.row.kind,
@@ -122,7 +124,9 @@ class Problem:
 
 
 class RedirectedError(Conflict):
-    """A request for another node that this one can't hand on: `location` is its address there."""
+    """A request for a different node to which it could not be forwarded: `location` is its address
+    there.
+    """
 
     def __init__(self, refused: Conflict, location: str) -> None:
         super().__init__(str(refused), reason=refused.reason, ask_node=refused.ask_node)
@@ -130,7 +134,9 @@ class RedirectedError(Conflict):
 
 
 def problem_of(error: StrandlineError) -> Problem:
-    """The problem document of one of our errors; an internal error keeps its detail to the log."""
+    """The problem document of a StrandlineError; the detail of an internal error stays in
+    the log.
+    """
     row = PROBLEM_KINDS.get(error.kind, PROBLEM_KINDS[InternalError.kind])
     match error:
         case RetryLater():
@@ -159,10 +165,10 @@ def problem_of(error: StrandlineError) -> Problem:
 
 
 def internal_problem() -> Problem:
-    """The problem document of a bug of ours, which only says where to look for the cause."""
+    """The problem document of a bug, which only says where to look for the cause."""
     return Problem(
         PROBLEM_KINDS["internal"],
-        "The node failed at this request. Its log holds the cause under the id in `instance`.",
+        "The node failed at this request. Find the cause in its log by the id in `instance`.",
     )
 
 

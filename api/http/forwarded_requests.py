@@ -1,6 +1,7 @@
-"""Requests that one node hands on to another, and the answers, as bytes. Pure.
+"""Encodes requests that one node forwards to a different one, and the answers. Pure.
 
-The caller's token never leaves the node that was asked: it vouches for the name and role instead.
+The caller's token never leaves the node that received it: that node vouches for the caller's name
+and role instead.
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from rlmm.rows.nodes import RegisteredNode
 
 VERSION = 0
 HEADERS = (b"accept", b"content-type", b"strandline-min-metadata-offset")
-"""The headers that go with a request; no other one does."""
+"""The headers that are forwarded with a request; no others are."""
 REPLY_HEADERS = (b"allow", b"content-type", b"retry-after")
 UNREADABLE = "UNREADABLE"
-"""Reason of the refusal of a request that is not understood."""
+"""The reason in the refusal of a request that can't be decoded."""
 METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 NOBODY = ("0.0.0.0", "::")  # noqa: S104 - compared with, not listened on
 _OF_A_QUERY = "%!$&'()*+,;=:@/?~[]"
@@ -31,8 +32,8 @@ Headers = tuple[tuple[bytes, bytes], ...]
 
 @dataclass(frozen=True, slots=True)
 class ForwardedRequest:
-    """A request for node `to_node` of a cluster: another one may have the same secret, node ids and
-    addresses. `path` and `query` are encoded as in an address.
+    """A request for node `to_node` of a cluster, which is named because a different cluster may
+    have the same secret, node ids and addresses. `path` and `query` are encoded as in a URL.
     """
 
     cluster_id: str
@@ -46,7 +47,7 @@ class ForwardedRequest:
 
 @dataclass(frozen=True, slots=True)
 class Vouched:
-    """The caller, by the word of the node that it asked."""
+    """The caller, as the node that received the request vouches for it."""
 
     principal: Principal
     by_node: int
@@ -54,7 +55,7 @@ class Vouched:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a request that was handed on; it holds all up to `metadata_offset`."""
+    """The answer to a forwarded request; it reflects all records up to `metadata_offset`."""
 
     status: int
     metadata_offset: int
@@ -78,20 +79,20 @@ def encode_request(request: ForwardedRequest) -> bytes:
 
 
 def decode_request(data: bytes) -> ForwardedRequest:
-    """Decode a request that a node handed on. CorruptData if it is none."""
-    reader = _reader(data, "a request handed on")
+    """Decode a request that a node forwarded. CorruptData: malformed."""
+    reader = _reader(data, "a forwarded request")
     request = ForwardedRequest(
         reader.string(), reader.int32(), reader.string(), reader.string(), reader.bytes_(),
         _read_headers(reader, HEADERS), reader.bytes_(),
     )  # fmt: skip
     _end(reader)
     if request.method not in METHODS:
-        raise reader.corrupt(f"{request.method[:20]!r} is not a method that is handed on")
+        raise reader.corrupt(f"{request.method[:20]!r} is not a method that is forwarded")
     path = request.path
     if not (path.isascii() and path.startswith("/") and may_be_forwarded(unquote(path))):
-        raise reader.corrupt(f"{path[:100]!r} is not a path that is handed on")
+        raise reader.corrupt(f"{path[:100]!r} is not a path that is forwarded")
     if not request.query.isascii():
-        raise reader.corrupt("its query is not encoded as in an address")
+        raise reader.corrupt("its query is not encoded as in a URL")
     return request
 
 
@@ -107,11 +108,11 @@ def encode_vouched(vouched: Vouched) -> bytes:
 
 
 def decode_vouched(data: bytes) -> Vouched:
-    """The caller; its name says by way of which node it came. CorruptData: not a caller."""
-    reader = _reader(data, "the caller of a request handed on")
+    """Decode the caller; its name says which node forwarded the request. CorruptData: malformed."""
+    reader = _reader(data, "the caller of a forwarded request")
     by_node, name, number = reader.int32(), reader.string(), reader.int8()
     _end(reader)
-    if NAME.fullmatch(name) is None:  # it comes into the log
+    if NAME.fullmatch(name) is None:  # it is written to the log
         raise reader.corrupt(f"{name[:100]!r} is not a caller's name")
     try:
         role = Role(number)
@@ -133,26 +134,28 @@ def encode_reply(reply: Reply) -> bytes:
 
 
 def decode_reply(data: bytes) -> Reply:
-    """Decode a node's answer. CorruptData if it is none."""
-    reader = _reader(data, "the answer to a request handed on")
+    """Decode a node's answer. CorruptData: malformed."""
+    reader = _reader(data, "the answer to a forwarded request")
     reply = Reply(
         reader.int16(), reader.int64(), _read_headers(reader, REPLY_HEADERS), reader.bytes_()
     )
     _end(reader)
     if not 200 <= reply.status < 600 or reply.status in _WITHOUT_BODY:
-        raise reader.corrupt(f"{reply.status} is not a status of an answer")
+        raise reader.corrupt(f"{reply.status} is not the status of a complete answer")
     return reply
 
 
 def may_be_forwarded(path: str) -> bool:
-    """True if a request for this path may be handed on. The path is decoded, as the routes read it.
-    Health, metrics, and the calls of a broker's plug-in are their own node's.
+    """True if a request for this path may be forwarded. The path is decoded, as the routes read it.
+    Health, metrics, and the calls of a broker's plug-in are answered by the node that gets them.
     """
     return path.startswith("/v1/") and not path.startswith("/v1/broker/")
 
 
 def quorum_address(node: RegisteredNode) -> tuple[str, int] | None:
-    """The (host, port) by which the other nodes reach this one; None: none that leads there."""
+    """The (host, port) at which the other nodes reach this node's quorum listener; None: it
+    registered no usable address.
+    """
     try:
         parts = urlsplit(f"//{node.facts.quorum or ''}")
         host, port = parts.hostname, parts.port
@@ -162,8 +165,8 @@ def quorum_address(node: RegisteredNode) -> tuple[str, int] | None:
 
 
 def location(node: RegisteredNode, scheme: str, path: str, query: bytes) -> str | None:
-    """The address at the node of the same request, which came by `scheme`; None: it registered no
-    address of its own, or one without TLS, where a token that came by TLS would be seen.
+    """The URL of the same request, which came by `scheme`, at that node. None: the node registered
+    no address of its own, or one without TLS, which would expose a token that came by TLS.
     """
     parts = http_address(node.facts.http or "")
     if parts is None or parts.hostname in NOBODY or (scheme, parts.scheme) == ("https", "http"):
@@ -181,12 +184,12 @@ def _reader(data: bytes, source: str) -> Reader:
     reader = Reader(data, source)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"it has version {version}, and this release reads version {VERSION}")
     return reader
 
 
 def _end(reader: Reader) -> None:
-    reader.tagged_fields()  # of a later release
+    reader.tagged_fields()  # fields of a later release
     reader.expect_end()
 
 
@@ -201,6 +204,6 @@ def _read_headers(reader: Reader, names: tuple[bytes, ...]) -> Headers:
     found = tuple((reader.bytes_(), reader.bytes_()) for _ in range(reader.array_length()))
     headers = picked(found, names)
     for name, value in headers:
-        if _FIELD_VALUE.fullmatch(value) is None:  # it would end the header, and begin another one
+        if _FIELD_VALUE.fullmatch(value) is None:  # it could end this header and begin a new one
             raise reader.corrupt(f"{value[:100]!r} is not a value for the header {name.decode()}")
     return headers

@@ -1,6 +1,6 @@
-"""Hands a request on that only another node can answer: the quorum's leader, or the node that has
-the claim of a partition. The routes name it in their refusal (`Conflict.ask_node`), before they
-change anything. One hop: what was handed on is not handed on again.
+"""Forwards a request that only one other node can answer: the quorum's leader, or the node that has
+the claim of a partition. The routes name that node in their refusal (`Conflict.ask_node`), before
+they change anything. One hop: a forwarded request is not forwarded again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _log = logging.getLogger("strandline.api")
 
 @dataclass(slots=True)
 class _Body:
-    """The request's body, kept as the routes take it."""
+    """The pieces of the request's body, recorded while the routes read it."""
 
     take: Receive
     pieces: list[bytes] = field(default_factory=list)
@@ -53,14 +53,14 @@ class _Body:
 
 
 class Forwarding:
-    """An ASGI layer in front of the routes, behind what answers the busiest requests."""
+    """An ASGI layer before the routes, and after the layers that answer the busiest requests."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.inner = app
         self._under_way = 0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer, or send what the other node answers."""
+        """Answer, or send the other node's answer."""
         if scope["type"] != "http" or not may_be_forwarded(scope["path"]):
             await self.inner(scope, receive, send)
             return
@@ -79,16 +79,16 @@ class Forwarding:
             await send({"type": "http.response.body", "body": reply.body, "more_body": False})
 
     async def _reply(self, scope: Scope, body: bytes, refused: Conflict, node_id: int) -> Reply:
-        """Return the reply of node `node_id`. Raises `refused` if none is asked, or why there is no
-        reply.
+        """Return the reply of node `node_id`. Raises `refused` if that node can't be asked, or the
+        error that explains why there is no reply.
         """
         context: ApiContext = scope[CONTEXT_SCOPE_KEY]
         vouched: Vouched | None = scope.get(VOUCHED_SCOPE_KEY)
         if vouched is not None:
             context.metrics.http.handed_on(ForwardingOutcome.REFUSED)
             raise Conflict(
-                f"{refused}. Node {vouched.by_node} handed the request on to this one, and it is "
-                "not handed on again: the nodes do not agree yet, ask again",
+                f"{refused}. Node {vouched.by_node} forwarded the request to this one, and it is "
+                "not forwarded again: the nodes do not agree yet on the right one, ask again",
                 reason=refused.reason,
                 ask_node=node_id,
             )
@@ -103,7 +103,7 @@ class Forwarding:
         elsewhere = location(node, scope["scheme"], path, query)
         redirected = refused if elsewhere is None else RedirectedError(refused, elsewhere)
         vouched = Vouched(principal, context.identity.node_id)
-        outcome = ForwardingOutcome.UNKNOWN  # also if this request is cut off meanwhile
+        outcome = ForwardingOutcome.UNKNOWN  # also if the request is cancelled meanwhile
         try:
             reply = await self._sent(context, node, request, vouched)
             outcome = ForwardingOutcome.ANSWERED
@@ -113,7 +113,7 @@ class Forwarding:
         except PeerFailedError as error:
             changes = writes(request.method, route_of(scope).template)
             outcome, told = _failed(node_id, error, changes=changes)
-            _log.warning("node %d does not answer what is handed on to it: %s", node_id, error)
+            _log.warning("node %d does not answer a forwarded request: %s", node_id, error)
             raise told from error
         finally:
             context.metrics.http.handed_on(outcome)
@@ -127,14 +127,15 @@ class Forwarding:
         self, context: ApiContext, node: RegisteredNode, request: ForwardedRequest, vouched: Vouched
     ) -> Reply:
         """Send the request to `node` and return its reply. PeerFailedError: no usable answer.
-        _NoWayError: the node takes nothing handed on.
+        _NoWayError: the node accepts no forwarded requests.
         """
         send, address = context.envelopes.send, quorum_address(node)
         if send is None or address is None or len(request.body) > ENVELOPE_BYTES_MAX:
             raise _NoWayError
         if self._under_way >= context.limits.forwarded_parallel_max:
             raise PeerFailedError(
-                f"{self._under_way} requests are with other nodes, which is the most at once",
+                f"{self._under_way} forwarded requests are under way, which is the most at once: "
+                "ask again",
                 sent=False,
             )
         self._under_way += 1
@@ -152,21 +153,22 @@ class Forwarding:
 
 
 class _NoWayError(Exception):
-    """A request can't be handed to the other node, now or later."""
+    """A request can't be forwarded to that node, now or later."""
 
 
 def _failed(
     node_id: int, error: PeerFailedError, *, changes: bool
 ) -> tuple[ForwardingOutcome, StrandlineError]:
-    """The outcome, and the caller's error. A change that was sent is never sent again."""
+    """The outcome, and the caller's error. A change that was sent once is never sent again."""
     if not error.sent:
         return ForwardingOutcome.NOT_REACHED, RetryLater(
-            f"node {node_id}, which has to do this, can't be reached from this one, and nothing "
-            f"was done ({error}). Start it, or ask again once another node took its place"
+            f"node {node_id}, which has to do this, can't be reached from this node, and nothing "
+            f"was changed ({error}). Start it, or ask again once a different node has taken over"
         )
-    what = f"no usable answer of node {node_id}, to which the request was handed on ({error})"
+    what = f"node {node_id}, to which the request was forwarded, gave no usable answer ({error})"
     if changes:
         return ForwardingOutcome.UNKNOWN, OutcomeUnknown(
-            f"{what}: the change may or may not have been made. Look before you repeat it"
+            f"{what}: the change may or may not have been made. Read the present state before "
+            "you repeat it"
         )
-    return ForwardingOutcome.UNKNOWN, RetryLater(what)
+    return ForwardingOutcome.UNKNOWN, RetryLater(f"{what}: ask again")

@@ -1,7 +1,7 @@
-"""Outermost layer: request id, limits, deadlines, and the last catch of errors.
+"""Outermost layer: request id, limits, deadlines, and the last handler of errors.
 
-A plain ASGI layer, because it must see each chunk. It gives HEAD to every path that has GET, by
-running the GET without sending the body.
+It is a plain ASGI layer, because it must see each chunk. It adds HEAD to every path that has GET,
+by running the GET without sending the body.
 """
 
 from __future__ import annotations
@@ -35,23 +35,21 @@ METADATA_OFFSET_HEADER = "Strandline-Metadata-Offset"
 METADATA_OFFSET_SCOPE_KEY = "strandline.metadata_offset"
 CONTEXT_SCOPE_KEY = "strandline.context"
 ABORT_EXTENSION = "strandline.abort"
-"""Key in `scope["extensions"]` of a call that breaks the connection off, unsent bytes included."""
+"""Key in `scope["extensions"]` of a function that aborts the connection, unsent bytes included."""
 
 HEALTH_PATHS = frozenset({"/healthz", "/readyz"})
-"""The paths that are answered under any load: a node that is busy must not be restarted for
-that.
-"""
+"""The paths that are answered under any load: a busy node must not be restarted for being busy."""
 
 BROKER_PATHS = "/v1/broker/"
-"""The start of the paths whose errors have headers, too: the broker's plug-in reads no JSON."""
+"""The prefix of paths whose errors are also in headers: the broker's plug-in reads no JSON."""
 
 SEGMENT_PATH = f"{BROKER_PATHS}copy-files"
 SEGMENT_BODY_BYTES_MAX = 4 * 2**30
-"""The largest body of a segment, which has at most 2 GiB; its files come as one body, which the
-route takes piece by piece.
+"""The largest body with a segment, which has at most 2 GiB. Its files come as one body, which the
+route reads piece by piece.
 """
 
-_BODY_LATE = "the request's body did not arrive in time"
+_BODY_LATE = "the request's body did not arrive in time: send it without pauses"
 _log = logging.getLogger("strandline.api")
 
 
@@ -63,7 +61,7 @@ class Gate:
         self._context = context
         self._metrics = context.metrics.http
         self._routes = routes
-        self._running = {False: 0, True: 0}  # the latter: of HEALTH_PATHS
+        self._running = {False: 0, True: 0}  # True: of HEALTH_PATHS
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -80,7 +78,9 @@ class Gate:
         self._metrics.started()
         try:
             if running[is_health] > most:
-                await exchange.fail(problem_of(RetryLater("too many requests at once")))
+                await exchange.fail(
+                    problem_of(RetryLater("too many requests at once: ask again later"))
+                )
             else:
                 await self._run(exchange)
         finally:
@@ -99,7 +99,7 @@ class Gate:
                 await exchange.answered_by(self.inner, deadline)
         except TimeoutError:
             if exchange.send_timed_out:
-                _log.info("request %s: the client stopped taking bytes", exchange.request_id)
+                _log.info("request %s: the client stopped reading its answer", exchange.request_id)
                 exchange.abort()
             elif deadline.expired():
                 await exchange.fail(exchange.late(limits.answer_deadline_s))
@@ -107,10 +107,11 @@ class Gate:
                 self._log_failure(exchange)
                 await exchange.fail(internal_problem())
         except asyncio.CancelledError:
-            # The server's shutdown deadline, unless nothing serves it; uvicorn logs what is raised.
+            # Cancelled by the server's shutdown deadline, unless no server runs it; uvicorn logs an
+            # error that is raised.
             if not exchange.is_served:
                 raise
-            _log.warning("%s is cut off: the node stops", exchange)
+            _log.warning("%s is aborted: the node stops", exchange)
             exchange.abort()
         except RequestValidationError as error:
             await exchange.fail(validation_problem(error))
@@ -121,7 +122,9 @@ class Gate:
                 self._log_failure(exchange)
             elif isinstance(error, CorruptData):
                 self._metrics.corrupt()
-                _log.error("request %s is refused bytes of %s", exchange.request_id, error)
+                _log.error(
+                    "request %s gets no bytes, as they are damaged: %s", exchange.request_id, error
+                )
             await exchange.fail(problem_of(error))
         except Exception:  # noqa: BLE001 - the top of a request: logged, and answered as internal
             self._log_failure(exchange)
@@ -140,7 +143,7 @@ class Exchange:
         self.scope = scope
         self.method: str = scope["method"]
         self.request_id = str(context.new_uuid())
-        self.status = 499  # nothing was answered: the client went first (nginx's word for it)
+        self.status = 499  # the client disconnected before an answer (nginx's code)
         self.send_timed_out = False
         self.shown_path = repr(scope["path"][:200])
         self._receive = receive
@@ -168,26 +171,28 @@ class Exchange:
         return f"request {self.request_id} ({self.method} {self.shown_path}): {self.status}"
 
     def late(self, deadline_s: float) -> Problem:
-        """The problem of a missed answer deadline. The outcome of a write is unknown, unless the
-        request still waits for its body.
+        """The problem document of a missed answer deadline. The outcome of a write is unknown,
+        unless the request still waits for its body.
         """
         if self._awaits_body:
             return http_problem(408, _BODY_LATE)
         message = f"no answer within {deadline_s:g} s"
         if writes(self.method, route_of(self.scope).template):
-            return problem_of(OutcomeUnknown(f"{message}; read the present state, then decide"))
-        return problem_of(RetryLater(message))
+            return problem_of(
+                OutcomeUnknown(f"{message}; read the present state before you repeat the request")
+            )
+        return problem_of(RetryLater(f"{message}: ask again"))
 
     def check_head(self) -> None:
         """Refuse a request by its headers, before its body is read."""
         length = self._headers.get("content-length", "0")
         if not (length.isascii() and length.isdigit()):
-            raise InvalidRequest("must be a whole number of bytes", field="Content-Length")
+            raise InvalidRequest("must be the number of bytes of the body", field="Content-Length")
         if len(length) > 18 or int(length) > self._body_bytes_max:
             raise self._too_large()
 
     async def answered_by(self, app: ASGIApp, deadline: asyncio.Timeout) -> None:
-        """Let `app` answer; `deadline` is lifted once the answer starts."""
+        """Let `app` answer; `deadline` ends once the answer starts."""
         self._answer_deadline = deadline
         try:
             await app(self.scope, self.receive, self.send)
@@ -212,7 +217,7 @@ class Exchange:
         return message
 
     async def send(self, message: Message) -> None:
-        """Send a message within the send deadline; adds our headers to the first."""
+        """Send a message within the send deadline; the first message gets the gate's headers."""
         if message["type"] == "http.response.start":
             self._started = True
             self.status = message["status"]
@@ -232,10 +237,10 @@ class Exchange:
         self._pace.took(len(message.get("body", b"")), self._context.monotonic() - began_at)
 
     async def fail(self, problem: Problem) -> None:
-        """Answer with `problem`; if an answer is under way, break the connection off."""
+        """Answer with `problem`; if an answer is under way, abort the connection."""
         if self._started:
             _log.warning(
-                "request %s (%s %s) broke off: %s",
+                "request %s (%s %s) was aborted after its answer had begun: %s",
                 self.request_id,
                 self.method,
                 self.shown_path,
@@ -260,11 +265,11 @@ class Exchange:
 
     @property
     def is_served(self) -> bool:
-        """True over a connection of the server, which can be broken off."""
+        """True if a server runs the request, whose connection can be aborted."""
         return self._abort is not None
 
     def abort(self) -> None:
-        """Break the connection off, so that nobody takes a part for the whole."""
+        """Abort the connection, so that no client takes a part for the whole answer."""
         if self._abort is None:
             raise ConnectionAbortedError("the answer broke off")
         self._abort()
@@ -279,7 +284,7 @@ class Exchange:
                 applied = self._context.manager.applied_offset
             headers[METADATA_OFFSET_HEADER] = str(applied)
         if not self._body_done:
-            headers["Connection"] = "close"  # what is left of the body is not read
+            headers["Connection"] = "close"  # the rest of the body is not read
 
     def _has_body(self) -> bool:
         return (
@@ -289,5 +294,5 @@ class Exchange:
     def _too_large(self) -> HTTPException:
         allowed = self._body_bytes_max
         return HTTPException(
-            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request body has at most {allowed} bytes"
+            HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a request body may have at most {allowed} bytes"
         )

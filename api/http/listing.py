@@ -1,4 +1,4 @@
-"""Pages of long lists, read without holding up the event loop."""
+"""Reads pages of long lists without blocking the event loop."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ async def first_after(
 ) -> tuple[list[Item], bool]:
     """The first `limit` matching items after the one with the key `after`; True if there are more.
 
-    `items` ascend by `key`; nothing behind the page is read. The event loop gets a turn after each
-    slice.
+    `items` ascend by `key`; no item after the page is read, except one to know that there are more.
+    The event loop gets a turn after each slice.
     """
     found: list[Item] = []
     for number, item in enumerate(items, start=1):
@@ -44,7 +44,7 @@ async def first_after(
 def page_after(
     items: Sequence[Item], key: Callable[[Item], Key], after: Key | None, limit: int
 ) -> tuple[Sequence[Item], bool]:
-    """Return a page as `first_after` does, of items that are at hand in the order of `key`."""
+    """Return a page as `first_after` does, from a sequence in the order of `key`."""
     begin = 0 if after is None else bisect_right(items, after, key=key)
     return items[begin : begin + limit], begin + limit < len(items)
 
@@ -54,7 +54,7 @@ async def statuses_of(
     status: Callable[[TopicIdPartition], PartitionStatus],
     pause: Pause,
 ) -> list[PartitionStatus]:
-    """Status of each partition; partitions that vanish meanwhile are left out."""
+    """The status of each partition; partitions that are removed meanwhile are left out."""
     found: list[PartitionStatus] = []
     for number, tip in enumerate(partitions, start=1):
         if number % STATUSES_PER_SLICE == 0:

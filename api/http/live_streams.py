@@ -1,4 +1,4 @@
-"""Streams of events that are open, and the one event that all of them send."""
+"""The open streams of events, and the one event that all of them send."""
 
 from __future__ import annotations
 
@@ -21,9 +21,12 @@ class LiveStreams:
 
     @contextmanager
     def taken(self, most: int) -> Iterator[None]:
-        """Hold one of `most` streams. RetryLater: so many are open."""
+        """Take one of `most` streams. RetryLater: all of them are taken."""
         if self.open >= most:
-            raise RetryLater(f"{self.open} streams of events are open, which is the most at once")
+            raise RetryLater(
+                f"{self.open} streams of events are open, which is the most at once: close one, "
+                "or try again later"
+            )
         self.open += 1
         try:
             yield
@@ -31,18 +34,18 @@ class LiveStreams:
             self.open -= 1
 
     def event(self, make: Callable[[], bytes], now_s: float, fresh_s: float) -> bytes:
-        """The present event, made again where it is older than `fresh_s`."""
+        """The present event, made again if it is older than `fresh_s`."""
         if self._made_at_s is None or now_s - self._made_at_s >= fresh_s:
             self._event, self._made_at_s = make(), now_s
         return self._event
 
     async def pause(self, seconds: float) -> bool:
-        """Wait so long. True: the node stops, and streams end."""
+        """Wait for `seconds`. True: the node stops, and streams end."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ended.wait()
         return self._ended.is_set()
 
     def end(self) -> None:
-        """End all streams at once, those that begin later as well."""
+        """End all streams at once, also those that begin later."""
         self._ended.set()

@@ -1,7 +1,7 @@
-"""Parts of a list, one of each node, put together to a page of the whole. Pure.
+"""Merges the nodes' parts of a list into a page of the whole list. Pure.
 
-Nothing is lost between two pages, and nothing comes twice, while every node answers: a page ends
-where one of the nodes may have more that would come next.
+While every node answers, no item is lost between two pages and none comes twice: a page ends where
+a node may have more items that would come next.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from kafka_formats.errors import InvalidRequest
 
 Item = TypeVar("Item")
 ENDED = ""
-"""The place of a node whose lines were all shown."""
+"""The place of a node all of whose lines were shown."""
 _NODE_ID_DIGITS_MAX = 10
 
 
 def merge(
     parts: Iterable[tuple[Sequence[Item], bool]], key: Callable[[Item], Any], limit: int
 ) -> tuple[list[list[Item]], bool]:
-    """The first `limit` groups of items with one key, and True if there are more.
+    """The first `limit` groups of items with the same key; True if there are more.
 
-    Each part is one node's page: items that ascend by `key`, and True if that node has more. No
-    more of them is looked at than the page takes.
+    Each part is one node's page: items that ascend by `key`, and True if that node has more. Only
+    the items that the page needs are read.
     """
     parts = list(parts)
     border = min((key(items[-1]) for items, more in parts if more and items), default=None)
@@ -39,7 +39,7 @@ def merge(
 
 
 class Timed(Protocol):
-    """A line; `cursor` asks its node for the lines older than it."""
+    """A line; with `cursor` its node returns the older lines."""
 
     @property
     def at_ms(self) -> int:
@@ -55,8 +55,8 @@ Line = TypeVar("Line", bound=Timed)
 
 @dataclass(frozen=True, slots=True)
 class Lines(Generic[Line]):
-    """Lines of one node, newest first as it wrote them. `cursor` asks for the same once more, and
-    for none that it wrote since; `next_cursor` None: nothing is older.
+    """Lines of one node, newest first in the order in which it wrote them. `cursor` requests the
+    same lines again, without those written since; `next_cursor` None: there are no older lines.
     """
 
     cursor: str
@@ -66,9 +66,9 @@ class Lines(Generic[Line]):
 
 @dataclass(frozen=True, slots=True)
 class Merged(Generic[Line]):
-    """Lines with their nodes, newest first. `places`: the cursor at which each node goes on, ENDED
-    for none; a node that never answered is not in it, and begins with its newest line. `more`: one
-    that answered has older lines.
+    """Lines with their nodes, newest first. `places`: the cursor at which each node continues,
+    ENDED if it has no more; a node that has never answered is missing, and begins with its newest
+    line. `more`: a node that answered has older lines.
     """
 
     lines: list[tuple[int, Line]]
@@ -79,10 +79,11 @@ class Merged(Generic[Line]):
 def merge_by_time(
     parts: Mapping[int, Lines[Line]], places: Mapping[int, str], limit: int
 ) -> Merged[Line]:
-    """The newest `limit` lines of `parts`, by node id, which were asked for from `places` on.
+    """The newest `limit` lines of `parts` (by node id), which were requested from `places` on.
 
-    A node's lines stay in the order in which it wrote them, whatever its clock did. The page ends
-    where a node's lines do that has older ones. Nodes that did not answer keep their places.
+    A node's lines stay in the order in which it wrote them, even if its clock was set back. The
+    page ends where the lines of a node end that has older ones. Nodes that did not answer keep
+    their places.
     """
     taken = dict.fromkeys(parts, 0)
     heads = [(-part.lines[0].at_ms, node) for node, part in parts.items() if part.lines]
@@ -119,7 +120,7 @@ def decode_places(text: str) -> dict[int, str]:
         node, colon, place = each.partition(":")
         digits = node.isascii() and node.isdigit() and len(node) <= _NODE_ID_DIGITS_MAX
         if not (colon and digits and place.isascii()):
-            raise InvalidRequest("no such place in this list: pass `next_cursor` unchanged",
+            raise InvalidRequest("not a cursor of this list: pass `next_cursor` unchanged",
                                  field="cursor")  # fmt: skip
         places[int(node)] = place
     return places

@@ -14,14 +14,14 @@ from kafka_formats.errors import NotFound
 BUILT = Path(__file__).resolve().parents[1] / "ui" / "dist"
 INDEX = "index.html"
 NOT_BUILT = (
-    "the page is not built: run `python api/ui/build.py` (make does it), which needs Node.js 20.19 "
-    "or newer, and start the node again; a released wheel carries it"
+    "the page is not built: run `python api/ui/build.py` (as make does), which needs Node.js "
+    "20.19 or newer, and restart the node; a released wheel includes the page"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PageFile:
-    """One file, plain and compressed by gzip. `tag` is another one for other contents."""
+    """One file, plain and compressed by gzip. `tag` changes with the content."""
 
     media_type: str
     plain: bytes
@@ -30,7 +30,7 @@ class PageFile:
 
 
 class PageFiles:
-    """Read once: names of assets hold the digest of what is in them."""
+    """The files, read once: an asset's name contains a digest of its content."""
 
     def __init__(self, folder: Path = BUILT) -> None:
         self._folder = folder
@@ -47,7 +47,7 @@ class PageFiles:
         """A file that the page names. NotFound: there is no such file."""
         found = (await self._read()).get(f"assets/{name}")
         if found is None:
-            raise NotFound("the page has no such file: load /ui again")
+            raise NotFound("the page has no such file: reload /ui")
         return found
 
     async def _read(self) -> dict[str, PageFile]:

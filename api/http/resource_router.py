@@ -1,8 +1,8 @@
 """A router that is tried only for its own paths.
 
-FastAPI looks for the route of a request from the first one on, several times where routers are
-nested: with a hundred routes that took more than half of a short request's time. The gate has
-found the path's template by then.
+FastAPI tries all routes of a request in order, several times if routers are nested: with a hundred
+routes that took more than half of a short request's time. The gate has found the path's template by
+then.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ class ResourceRouter(APIRouter):
         self._templates = frozenset(prefix + each for each in paths)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Match as any router does, if the path is one of its own or the gate was not passed."""
+        """Match as any router does, if the path is one of its own or the request did not pass the
+        gate.
+        """
         facts = scope.get(ROUTE_SCOPE_KEY)
         if isinstance(facts, RouteFacts) and facts.template not in self._templates:
             return Match.NONE, {}

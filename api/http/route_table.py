@@ -1,7 +1,7 @@
 """Routes by path, with methods and query parameters.
 
-They are those of the OpenAPI document, which is not asked for them: it takes longer to make than
-everything else that a node builds at its start.
+The OpenAPI document has the same facts, but it is not used: building it takes longer than the rest
+of a node's start.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ _CHANGES = (
 
 @dataclass(frozen=True, slots=True)
 class RouteFacts:
-    """Template and query parameters, by method, of a route."""
+    """The template of a route, and its query parameters by method."""
 
     template: str
     query_parameters: Mapping[str, frozenset[str]]
 
     @property
     def allow(self) -> str:
-        """Value of the Allow header; a path with GET has HEAD, too."""
+        """The value of the Allow header; a path with GET has HEAD, too."""
         methods = set(self.query_parameters)
         return ", ".join(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
 
 
 def writes(method: str, template: str) -> bool:
     """True if a request may change something. POST changes the quorum, begins jobs, and does what
-    the last words of `_CHANGES` say; otherwise it only asks, with a question too long for a URL.
+    the names in `_CHANGES` say; any other POST only reads, with parameters too long for a URL.
     """
     changes = template.startswith(_CHANGED_BY_POST) or template.endswith(_CHANGES)
     return method in _WRITING_METHODS or (method == "POST" and changes)
 
 
 UNKNOWN_ROUTE = RouteFacts("none", {})
-"""Facts of an unknown path; metrics show all of them under this name."""
+"""The facts of an unknown path; metrics count all such paths under this name."""
 
 
 class RouteTable:
-    """Finds the route of a path: the first that fits, as the router does."""
+    """Finds the route of a path: the first that matches, as the router does."""
 
     def __init__(self, routes: Sequence[BaseRoute]) -> None:
         facts: dict[str, dict[str, frozenset[str]]] = {}
@@ -78,7 +78,7 @@ def _query_parameters(route: RouteContext) -> frozenset[str]:
 
 
 def route_of(scope: Scope) -> RouteFacts:
-    """Facts of this request's route, as the gate found them."""
+    """The facts of this request's route, as the gate found them."""
     facts = scope[ROUTE_SCOPE_KEY]
     assert isinstance(facts, RouteFacts)
     return facts

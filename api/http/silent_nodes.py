@@ -1,5 +1,5 @@
-"""Views of the whole cluster that are being made, and other nodes as they find them: how many
-requests are with each, and a line in the log when one falls silent, and when it answers again.
+"""Tracks the views of the whole cluster under way: how many requests are with each node, and a log
+line when a node stops answering and when it answers again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _log = logging.getLogger("strandline.api")
 
 
 class SilentNodes:
-    """Kept of registered nodes alone, and of the views being made."""
+    """The requests with registered nodes, and the number of views under way."""
 
     def __init__(self) -> None:
         self._slots: dict[int, asyncio.Semaphore] = {}
@@ -24,10 +24,11 @@ class SilentNodes:
 
     @contextmanager
     def view(self, most: int) -> Iterator[None]:
-        """One of `most` views that are made at once. RetryLater: so many are."""
+        """Take one of `most` views. RetryLater: all of them are taken."""
         if self._views >= most:
             raise RetryLater(
-                f"{self._views} views of the whole cluster are being made, the most at once"
+                f"{self._views} views of the whole cluster are under way, which is the most at "
+                "once: ask again later"
             )
         self._views += 1
         try:
@@ -36,14 +37,14 @@ class SilentNodes:
             self._views -= 1
 
     def slot(self, node_id: int, most: int) -> AbstractAsyncContextManager[None]:
-        """One of `most` requests with the node at once."""
+        """Take one of `most` requests to this node, or wait for one."""
         return self._slots.setdefault(node_id, asyncio.Semaphore(most))
 
     def tell(self, node_id: int, why: str | None) -> None:
-        """Note that the node answered, or why it did not."""
+        """Record that the node answered, or why it did not."""
         if why is None and node_id in self._silent:
             self._silent.remove(node_id)
-            _log.info("node %d answers again what views of the cluster ask it", node_id)
+            _log.info("node %d takes part in views of the cluster again", node_id)
         elif why is not None and node_id not in self._silent:
             self._silent.add(node_id)
-            _log.warning("node %d has no part in views of the cluster: %s", node_id, why)
+            _log.warning("node %d is missing in views of the cluster: %s", node_id, why)

@@ -1,11 +1,11 @@
 """Answers whose bytes come from a worker, chunk by chunk.
 
-Invariant: whatever ends a stream, its iterator is closed, so that the read behind it stops: the
-end, an error, a client that left or stopped taking bytes, the node's shutdown.
+Invariant: however a stream ends, its iterator is closed, which stops the worker's read: at the end,
+after an error, when the client disconnects or stops reading, at the node's shutdown.
 
-An error after the first byte can't become a problem document. It is raised and the connection
-breaks off: the client sees fewer bytes than Content-Length, or no last chunk, and never takes a
-part for the whole.
+An error after the first byte can't become a problem document. It is raised and the connection is
+aborted: the client sees fewer bytes than Content-Length, or no last chunk, and never takes a part
+for the whole.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from api.http.api_limits import ApiLimits
 from kafka_formats.errors import RetryLater
 
 HEAD_SCOPE_KEY = "strandline.head"
-"""Key in the scope of a HEAD request, which runs as a GET without its body."""
+"""The key in the scope of a HEAD request, which runs as a GET without its body."""
 
 
 class StreamSlots:
-    """Counts open streams, each of which holds a worker's job while its client reads: slow readers
+    """Counts open streams. Each occupies a job of a worker while its client reads, and slow readers
     must not keep copies out.
     """
 
@@ -37,8 +37,8 @@ class StreamSlots:
     async def limited(
         self, chunks: AsyncIterator[bytes], limits: ApiLimits
     ) -> AsyncIterator[bytes]:
-        """The chunks of a stream in a slot. RetryLater at the first step: too many streams are
-        open.
+        """The chunks of a stream, which takes a slot. RetryLater at the first chunk: all slots are
+        taken.
         """
         with self.taken(limits):
             try:
@@ -49,7 +49,7 @@ class StreamSlots:
 
     @contextmanager
     def taken(self, limits: ApiLimits) -> Iterator[None]:
-        """Hold a slot. RetryLater: too many streams are open."""
+        """Take a slot. RetryLater: all slots are taken."""
         if self.open >= limits.streams_parallel_max:
             raise RetryLater(
                 f"{self.open} streams are open, which is the most at once: ask again later"
@@ -62,7 +62,7 @@ class StreamSlots:
 
 
 class PumpedAnswer(Response):
-    """An answer whose body is sent by a task that ends when the client goes away."""
+    """An answer whose body is sent by a task, which ends when the client disconnects."""
 
     def __init__(self, *, status_code: int, headers: Mapping[str, str], media_type: str) -> None:
         self.status_code = status_code
@@ -74,7 +74,7 @@ class PumpedAnswer(Response):
             del self.headers["content-length"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Send until the end, or until the client leaves, which cancels the read."""
+        """Send until the end, or until the client disconnects, which cancels the read."""
         if scope.get(HEAD_SCOPE_KEY):
             await self._start(send)
             await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -92,7 +92,7 @@ class PumpedAnswer(Response):
             pump.result()
 
     async def _gone(self, receive: Receive) -> None:
-        """Return once the client left."""
+        """Return once the client has disconnected."""
         await _client_gone(receive)
 
     async def _start(self, send: Send) -> None:
@@ -110,7 +110,7 @@ class PumpedAnswer(Response):
 
 
 class StreamAnswer(PumpedAnswer):
-    """An answer that sends `chunks`; made by `open_stream`."""
+    """An answer that sends `chunks`; `open_stream` makes it."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class StreamAnswer(PumpedAnswer):
         headers: Mapping[str, str],
         media_type: str,
     ) -> None:
-        """`first` was already taken from `chunks`; None: it was empty."""
+        """`first` was already read from `chunks`; None: there are no chunks."""
         super().__init__(status_code=status_code, headers=headers, media_type=media_type)
         self._first = first
         self._chunks = chunks
@@ -150,7 +150,7 @@ async def open_stream(
     status_code: int = 200,
     headers: Mapping[str, str] | None = None,
 ) -> StreamAnswer:
-    """Take the first chunk before answering, so that an early error still gets its own status."""
+    """Read the first chunk before answering, so that an early error still gets its own status."""
     first: bytes | None = None
     if scope.get(HEAD_SCOPE_KEY):
         await close_iterator(chunks, limits.close_iterator_deadline_s)
@@ -171,10 +171,10 @@ async def open_stream(
 
 
 async def close_iterator(chunks: AsyncIterator[bytes], deadline_s: float) -> None:
-    """Stop a read. Generators have `aclose`; an iterator without one has nothing to stop."""
+    """Stop a read. Generators have `aclose`; an iterator without it has nothing to stop."""
     close = getattr(chunks, "aclose", None)
     if close is not None:
-        with contextlib.suppress(TimeoutError):  # the worker's own deadline ends what is left
+        with contextlib.suppress(TimeoutError):  # the worker's own deadline ends the read then
             async with asyncio.timeout(deadline_s):
                 await close()
 
@@ -184,7 +184,10 @@ async def next_chunk(chunks: AsyncIterator[bytes], deadline_s: float) -> bytes |
         async with asyncio.timeout(deadline_s):
             return await anext(chunks, None)
     except TimeoutError:
-        raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
+        raise RetryLater(
+            f"the store sent no bytes within {deadline_s:g} s: try again, and check the store if "
+            "it persists"
+        ) from None
 
 
 async def _client_gone(receive: Receive) -> None:

@@ -1,5 +1,5 @@
-"""Facts about all partitions of a node, kept for a while: to gather them takes a hundred
-microseconds a partition, and views are asked again every few seconds.
+"""Facts about all partitions of a node, kept for a while: collecting them takes 0.1 ms per
+partition, and views are requested every few seconds.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from rlm.copy.partition_status import PartitionStatus
 FRESH_S = 1.0
 WORST_SHOWN = 10
 SHARE_OF_TIME = 0.05
-"""The share of the time since the last survey that the next may take: it is made only once that is
-enough.
+"""The largest share of time that surveys take: the next one begins only when the time since the
+last one is long enough.
 """
 KEPT_FACTOR = 3.0
-"""The age at which a survey is no longer answered with, as a multiple of its freshness."""
+"""The age at which a survey is too old to answer with, as a multiple of its freshness."""
 Monotonic = Callable[[], float]
 Gather = Callable[[], Awaitable[tuple[int, Iterable[PartitionStatus]]]]
-"""Gives a metadata offset, and the status of all partitions, which holds all up to it."""
+"""Returns a metadata offset, and the status of all partitions, which reflects all records
+up to it.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSize:
-    """The size of one topic name. `trash_bytes` are part of `remote_bytes`. `local_bytes`: `.log`
-    files of `replicas` here, held segments too.
+    """The sizes of all topics with one name. `trash_bytes` are part of `remote_bytes`.
+    `local_bytes`: `.log` files of `replicas` on this node, held segments included.
     """
 
     topic: str
@@ -43,10 +45,11 @@ class TopicSize:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """`behind`: the partitions that lag or are blocked, of which this node reports the lag, by
-    `partition_key`; `worst` are the most urgent of them. `lag` is the sum over all that it reports,
-    `reported` their number. `topics` come by name, `partitions`, all that it knows, by
-    `partition_key`. All up to `metadata_offset` is in them.
+    """The facts of one survey. `behind`: the partitions that lag or are blocked, among those whose
+    lag this node reports, by `partition_key`; `worst` are the most urgent of them. `lag` is the sum
+    over the `reported` partitions whose lag this node reports. `topics` are ordered by name,
+    `partitions`, all known ones, by `partition_key`. They reflect all records up to
+    `metadata_offset`.
     """
 
     made_at_s: float
@@ -61,7 +64,7 @@ class Survey:
 
     @property
     def fresh_s(self) -> float:
-        """Time for which it is not made again."""
+        """The time for which no further survey is made."""
         return max(FRESH_S, self.took_s / SHARE_OF_TIME)
 
 
@@ -96,17 +99,19 @@ def survey_of(
 
 
 def partition_key(status: PartitionStatus) -> tuple[str, int, str]:
-    """Place in a list by topic, partition number and topic id."""
+    """The sort key by topic, partition number and topic id."""
     return status.partition.topic, status.partition.partition, str(status.partition.topic_id)
 
 
 def urgency(gone_offsets: int, blocked: str | None, age_ms: int) -> tuple[bool, bool, int]:
-    """Least first: offsets that are gone, then blocked partitions, then the oldest lag."""
+    """The sort key by urgency: partitions with lost offsets first, then blocked ones, then the
+    oldest lag.
+    """
     return not gone_offsets, blocked is None, -age_ms
 
 
 def _urgency_of(status: PartitionStatus) -> tuple[bool, bool, int]:
-    assert status.lag is not None, "it is behind"
+    assert status.lag is not None, "partitions in `behind` have a lag"
     return urgency(status.lag.gone_offsets, status.blocked, status.lag.age_ms)
 
 
@@ -124,8 +129,8 @@ def _size(topic: str, statuses: list[PartitionStatus]) -> TopicSize:
 
 
 class Surveys:
-    """The last survey of a node. A caller waits for one only where none is recent enough; a further
-    one is made behind its back.
+    """The last survey of a node. A caller waits for a new one only if none is recent enough;
+    otherwise a new one is made in the background.
     """
 
     def __init__(self) -> None:
@@ -135,8 +140,8 @@ class Surveys:
     async def recent(
         self, gather: Gather, monotonic: Monotonic, *, at_least: int = -1
     ) -> tuple[Survey, int]:
-        """A survey, and its age in milliseconds. It holds all up to the metadata offset `at_least`,
-        which is applied here.
+        """A survey, and its age in milliseconds. It reflects all records up to the metadata offset
+        `at_least`, which this node has applied.
         """
         last, now_s = self._last, monotonic()
         age_s = math.inf if last is None else now_s - last.made_at_s
@@ -144,7 +149,7 @@ class Surveys:
             making = self._begun(gather, monotonic)
             if last is None or age_s > last.fresh_s * KEPT_FACTOR:
                 last = await asyncio.shield(making)
-        while last.metadata_offset < at_least:  # the one under way may have begun too early, too
+        while last.metadata_offset < at_least:  # a survey under way may have begun too early, too
             last = await asyncio.shield(self._begun(gather, monotonic))
         return last, max(0, round((monotonic() - last.made_at_s) * 1_000))
 
@@ -159,6 +164,6 @@ class Surveys:
         began_s = monotonic()
         offset, statuses = await gather()
         took_s = monotonic() - began_s
-        # In a thread: with thousands of partitions it takes longer than the loop may stand still.
+        # In a thread: with thousands of partitions it would block the event loop for too long.
         self._last = await asyncio.to_thread(survey_of, statuses, began_s, took_s, offset)
         return self._last

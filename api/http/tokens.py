@@ -34,8 +34,8 @@ class Role(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """An authenticated caller. `is_broker`: of the role `broker`, which is `read` and the calls of
-    this node's broker.
+    """An authenticated caller. `is_broker`: it has the role `broker`, which is `read` plus the
+    calls of this node's broker.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Principal:
 
     @property
     def speaks_for_broker(self) -> bool:
-        """True if it may call `/v1/broker`."""
+        """True if the caller may call `/v1/broker`."""
         return self.is_broker or self.role >= Role.OPERATE
 
 
 BROKER = "broker"
-"""The role of a broker's plug-in: `Role.READ`, and the calls of this node's broker."""
+"""The role of a broker's plug-in: `Role.READ`, plus the calls of this node's broker."""
 ANONYMOUS = "anonymous"
 """The name of a caller without a token."""
 
@@ -61,10 +61,10 @@ class _Entry:
 
 
 class TokenBook:
-    """The known tokens; `reload` replaces all of them, or keeps the old ones and raises."""
+    """The known tokens; `reload` replaces all of them, or raises and keeps the old ones."""
 
     def __init__(self, path: Path | None = None) -> None:
-        """Read `path`; without one no token is known. InvalidRequest names the wrong line."""
+        """Read `path`; None: no token is known. InvalidRequest names the wrong line."""
         self._path = path
         self._entries: tuple[_Entry, ...] = ()
         self.reload()
@@ -73,8 +73,8 @@ class TokenBook:
         return len(self._entries)
 
     def reload(self) -> bool:
-        """Read the file again; False without a file. InvalidRequest: the file is wrong, and nothing
-        changes.
+        """Read the file again; False if there is none. InvalidRequest: the file is wrong, and the
+        old tokens stay.
         """
         if self._path is None:
             return False
@@ -82,10 +82,10 @@ class TokenBook:
         return True
 
     def principal(self, token: str) -> Principal | None:
-        """The holder of `token`, or None, in the same time whichever entry matches."""
+        """The holder of `token`, or None. The time does not depend on which entry matches."""
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         found: Principal | None = None
-        for entry in self._entries:  # all of them, always: no early end that timing would show
+        for entry in self._entries:  # never stop early: the time would show which entry matched
             if hmac.compare_digest(entry.digest, digest):
                 found = entry.principal
         return found
@@ -99,11 +99,14 @@ def _read(path: Path) -> tuple[_Entry, ...]:
     except (OSError, UnicodeDecodeError) as error:
         why = "not UTF-8 text" if isinstance(error, UnicodeDecodeError) else error.strerror
         raise InvalidRequest(
-            f"cannot read the token file {path}: {why}", field="tokens_file"
+            f"cannot read the token file {path} ({why}): check http.tokens_file and the file's "
+            "permissions",
+            field="tokens_file",
         ) from error
     if len(raw) > TOKEN_FILE_BYTES_MAX:
         raise InvalidRequest(
-            f"{path} is larger than {TOKEN_FILE_BYTES_MAX} bytes", field="tokens_file"
+            f"{path} is larger than {TOKEN_FILE_BYTES_MAX} bytes: remove old tokens",
+            field="tokens_file",
         )
     entries: list[_Entry] = []
     for number, line in enumerate(text.splitlines(), start=1):
@@ -113,32 +116,33 @@ def _read(path: Path) -> tuple[_Entry, ...]:
     digests = [entry.digest for entry in entries]
     if len(set(digests)) != len(digests):
         raise InvalidRequest(
-            f"{path} names one token twice: give every line a token of its own",
+            f"{path} lists the same token twice: give every line its own token",
             field="tokens_file",
         )
     return tuple(entries)
 
 
 def _entry(words: list[str], where: str) -> _Entry:
-    """Parse a line. Messages never repeat its third word, which may be a token by mistake."""
+    """Parse a line. Error messages never quote its third word, which may be a token by mistake."""
     if len(words) != 3:
         raise InvalidRequest(
-            f"{where} has {len(words)} words; write: name role sha256-hex-of-token",
+            f"{where} has {len(words)} words, not three: write: name role sha256-hex-of-token",
             field="tokens_file",
         )
     name, role, digest = words
     if not NAME.fullmatch(name):
         raise InvalidRequest(
-            f"{where}: a name is 1 to 64 of A-Z a-z 0-9 . _ -", field="tokens_file"
+            f"{where}: the name is wrong: use 1 to 64 of A-Z a-z 0-9 . _ -", field="tokens_file"
         )
     if role not in ("read", BROKER, "operate", "admin"):
         raise InvalidRequest(
-            f"{where}: the role of {name} is read, broker, operate or admin", field="tokens_file"
+            f"{where}: the role of {name} is unknown: use read, broker, operate or admin",
+            field="tokens_file",
         )
     if not _DIGEST.fullmatch(digest):
         raise InvalidRequest(
-            f"{where}: the third word of {name} is the SHA-256 of the token, 64 lower-case "
-            "hexadecimal digits (printf %s TOKEN | sha256sum)",
+            f"{where}: the third word of {name} is not a SHA-256: write that of the token, 64 "
+            "lower-case hexadecimal digits (printf %s TOKEN | sha256sum)",
             field="tokens_file",
         )
     is_broker = role == BROKER

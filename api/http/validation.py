@@ -1,4 +1,4 @@
-"""Checks of numbers, names and ids in requests, and the problem document of a failed one."""
+"""Checks of numbers, names and ids in requests, and the problem document of a failed check."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def plain_integer(value: object) -> object:
 
 
 Whole = BeforeValidator(plain_integer)
-"""Goes behind the bounds in an annotation, which then check the number."""
+"""Put it after the bounds in an annotation, which then check the number."""
 
 OffsetNumber = Annotated[int, Field(ge=0, le=INT64_MAX), Whole]
 """An offset, or a time in milliseconds, in a path, query or header."""
@@ -53,17 +53,17 @@ PageLimit = Annotated[
     int,
     Field(ge=1, le=PAGE_ITEMS_MAX),
     Whole,
-    Query(description="Items in a page, at most."),
+    Query(description="The most items in a page."),
 ]
 PageCursor = Annotated[
     str | None,
-    Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the page before."),
+    Query(max_length=CURSOR_CHARACTERS_MAX, description="`next_cursor` of the previous page."),
 ]
 PAGE_LIMIT_DEFAULT = PAGE_ITEMS_DEFAULT
 
 
 def parse_uuid(text: str, field: str) -> Uuid:
-    """A Kafka Uuid; InvalidRequest names `field`."""
+    """Parse a Kafka Uuid; InvalidRequest names `field`."""
     try:
         return Uuid.parse(text)
     except InvalidRequest:

@@ -1,4 +1,4 @@
-"""Answers requests that other nodes hand on, with this node's own application: its gate, its
+"""Answers requests that other nodes forward, with this node's own application: its gate, its
 bounds, its roles. Only nodes of the cluster can send them (`rlmm/wire/listener_answers.py`).
 """
 
@@ -34,7 +34,7 @@ _log = logging.getLogger("strandline.api")
 
 @dataclass(slots=True)
 class _Collected:
-    """The messages of an answer; of its body at most `ENVELOPE_BYTES_MAX` bytes."""
+    """The messages of an answer, with at most `ENVELOPE_BYTES_MAX` bytes of its body."""
 
     start: Message = field(default_factory=dict)
     body: bytearray = field(default_factory=bytearray)
@@ -49,9 +49,11 @@ class _Collected:
         self.is_whole = not message.get("more_body", False)
 
     def reply(self) -> Reply:
-        """The collected reply. OutcomeUnknown if it broke off, or is too long."""
+        """The collected reply. OutcomeUnknown: it is incomplete, or too long."""
         if not self.is_whole or len(self.body) > ENVELOPE_BYTES_MAX:
-            raise OutcomeUnknown("the answer broke off, or is too long to be handed on")
+            raise OutcomeUnknown(
+                "the answer broke off, or is too long to be forwarded: ask this node directly"
+            )
         headers = tuple(self.start["headers"])
         offset = dict(headers)[METADATA_OFFSET_HEADER.lower().encode()]
         return Reply(
@@ -60,7 +62,7 @@ class _Collected:
 
 
 class VouchedRequests:
-    """Carries out requests that other nodes vouch for, on the node `identity`; `app` is its whole
+    """Carries out requests for which other nodes vouch, on the node `identity`; `app` is its whole
     application.
     """
 
@@ -69,12 +71,12 @@ class VouchedRequests:
         self._identity = identity
 
     async def answer(self, envelope: Envelope) -> bytes:
-        """The encoded reply, also to a request that can't be understood."""
+        """The encoded reply, also to a request that can't be decoded."""
         try:
             reply = await self._reply(envelope)
         except StrandlineError as error:
             problem = problem_of(error)
-            _log.warning("a request handed on to this node is not answered: %s", error)
+            _log.warning("a request forwarded to this node is not answered: %s", error)
             headers = ((b"content-type", PROBLEM_MEDIA_TYPE.encode()),)
             reply = Reply(problem.row.status, -1, headers, problem.body("none"))
         return encode_reply(reply)
@@ -84,15 +86,16 @@ class VouchedRequests:
             request, vouched = decode_request(envelope.request), decode_vouched(envelope.principal)
         except CorruptData as error:
             raise Conflict(
-                f"another node's request is not understood, its release may be newer: {error}",
+                "the forwarded request cannot be decoded, as the other node's release may be "
+                f"newer: upgrade this node ({error})",
                 reason=UNREADABLE,
             ) from error
         me = self._identity
         if (request.cluster_id, request.to_node) != (me.cluster_id, me.node_id):
             raise Conflict(
-                f"this is node {me.node_id} of cluster {me.cluster_id}, and the request is for "
-                f"node {request.to_node} of {request.cluster_id[:40]!r}: the address that it "
-                "registered leads here. Correct quorum.advertised there",
+                f"this is node {me.node_id} of cluster {me.cluster_id}, but the request is for "
+                f"node {request.to_node} of {request.cluster_id[:40]!r}, which registered this "
+                "node's address: correct quorum.advertised there",
                 reason="OTHER_NODE",
             )
         asked, collected = asyncio.Queue[Message](), _Collected()
@@ -100,7 +103,7 @@ class VouchedRequests:
         try:
             await self._app(_scope(request, vouched), asked.get, collected.send)
         except ConnectionAbortedError:
-            raise OutcomeUnknown("the answer broke off") from None
+            raise OutcomeUnknown("the answer broke off: read the present state first") from None
         reply = collected.reply()
         _log.log(
             logging.DEBUG if request.method == "GET" else logging.INFO,

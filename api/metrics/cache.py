@@ -20,16 +20,17 @@ class CacheMetrics(Collector):
         registry.register(self)
 
     def watch(self, pool: WorkerPool) -> None:
-        """Read from `pool` from now on; before that all is zero."""
+        """Read from `pool` from now on; until then all values are zero."""
         self._pool = pool
 
     def collect(self) -> Iterator[Metric]:
-        """Look-ups by outcome, bytes held, and the outcome of reading ahead."""
+        """Look-ups by outcome, bytes kept, and the outcome of reading ahead."""
         pool = self._pool
         counts = ChunkCounts() if pool is None else pool.chunk_counts()
         lookups = CounterMetricFamily(
             "strandline_chunk_cache_lookups",
-            "Chunks readers looked for: hit, miss, or shared (another reader was fetching it).",
+            "Chunks that readers looked up: hit, miss, or shared (a different reader was "
+            "fetching it).",
             labels=["outcome"],
         )
         lookups.add_metric(["hit"], counts.hits)
@@ -43,7 +44,7 @@ class CacheMetrics(Collector):
         )
         ahead = CounterMetricFamily(
             "strandline_read_ahead_bytes",
-            "Bytes fetched ahead of readers: used, or wasted (they made room before a read).",
+            "Bytes fetched ahead of readers: used, or wasted (evicted before a read).",
             labels=["outcome"],
         )
         ahead.add_metric(["used"], counts.ahead_used_bytes)

@@ -23,7 +23,7 @@ class FlowMetrics(Collector):
         registry.register(self)
 
     def watch(self, flow: FlowControl) -> None:
-        """Read from `flow` from now on; before that all is zero."""
+        """Read from `flow` from now on; until then all values are zero."""
         self._flow = flow
 
     def collect(self) -> Iterator[Metric]:
@@ -42,6 +42,6 @@ class FlowMetrics(Collector):
             )
             yield CounterMetricFamily(
                 f"strandline_{name}_throttle_seconds",
-                "Time that requests waited for a rate limit, added up.",
+                "Total time that requests waited for a rate limit.",
                 value=0.0 if self._flow is None else self._flow.waited_s(flow),
             )

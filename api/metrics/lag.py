@@ -1,4 +1,4 @@
-"""Gauges of how far copying is behind, for the node and the topics furthest behind.
+"""Gauges of the copy lag, for the node and the topics furthest behind.
 
 Kafka's RemoteCopyLagBytes and RemoteCopyLagSegments (KIP-963), and the age of the lag.
 """
@@ -13,11 +13,11 @@ from rlm.copy.lag import Lag, summed, worst_topics
 from rlm.copy.partition_status import PartitionStatus
 
 LAG_TOPICS_MAX = 32
-"""Number of topics with a lag of their own; the others are only in the sum."""
+"""The number of topics with gauges of their own; the rest is only in the sum."""
 
 
 class LagMetrics:
-    """Gauges set at each scrape; partitions that another node leads count there."""
+    """Gauges set at each scrape; a partition is counted on the node beside its leader."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._whole = tuple(
@@ -55,8 +55,11 @@ class LagMetrics:
 _GAUGES = (
     ("bytes", "Sealed bytes not copied yet."),
     ("segments", "Sealed segments not copied yet."),
-    ("seconds", "How long the oldest sealed segment not copied yet has been sealed."),
-    ("gone_offsets", "Offsets from the tier's next one on that left the local log: alert on it."),
+    ("seconds", "Age of the oldest sealed segment not copied yet, since it was sealed."),
+    (
+        "gone_offsets",
+        "Offsets at or above the tier's next offset that are gone from the local log: alert on it.",
+    ),
 )
 
 

@@ -1,8 +1,8 @@
 """Prometheus metrics of a node, and the observers that feed them.
 
 Counters are fed by events; gauges are read from the view and the partition statuses at each scrape,
-so that they can't drift. No label grows with topics or partitions: only the few topics furthest
-behind are named, and a partition has its status route.
+so that they can't drift. The number of label values does not grow with topics or partitions: only
+the few topics furthest behind have labels, and a partition has its status route.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _STORE_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30)
 
 
 class ForwardingOutcome(Enum):
-    """End of a request that only another node can answer."""
+    """The outcome of a request that only one other node can answer."""
 
     ANSWERED = "answered"
     NOT_REACHED = "not_reached"
@@ -66,7 +66,7 @@ class ForwardingOutcome(Enum):
 
 
 class Silence(StrEnum):
-    """Reason why a node has no part in a view of the whole cluster."""
+    """The reason why a node gave no part to a view of the whole cluster."""
 
     FENCED = "fenced"
     STOPPED = "stopped"
@@ -102,13 +102,13 @@ class HttpMetrics:
 
         self._corrupt = Counter(
             "strandline_corrupt_reads",
-            "Answers that damage or loss in a store ended: alert on it.",
+            "Answers that ended because stored bytes are damaged or missing: alert on it.",
             registry=registry,
         )
 
         self._handed_on = Counter(
             "strandline_http_handed_on",
-            "Requests that only another node can answer, by outcome.",
+            "Requests that only one other node can answer, by outcome.",
             ["outcome"],
             registry=registry,
         )
@@ -117,7 +117,7 @@ class HttpMetrics:
 
         self._asked = Counter(
             "strandline_http_nodes_asked",
-            "Parts of views of the whole cluster: answered, or why a node has none.",
+            "Parts of views of the whole cluster: answered, or why a node gave none.",
             ["outcome"],
             registry=registry,
         )
@@ -129,7 +129,7 @@ class HttpMetrics:
         self._asked.labels(silence or ANSWERED).inc()
 
     def handed_on(self, outcome: ForwardingOutcome) -> None:
-        """Count a request that only another node can answer."""
+        """Count a request that only one other node can answer."""
         self._handed_on.labels(outcome.value).inc()
 
     def corrupt(self) -> None:
@@ -141,7 +141,7 @@ class HttpMetrics:
         self._in_flight.inc()
 
     def finished(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count a request that was answered, or whose client left (status 499)."""
+        """Count a request that was answered, or whose client disconnected (status 499)."""
         self._in_flight.dec()
         self._requests.labels(method, route, str(status)).inc()
         self._seconds.labels(route).observe(seconds)
@@ -166,17 +166,17 @@ class StoreMetrics:
         )
         self._bytes = Counter(
             "strandline_store_bytes",
-            "Bytes moved to (put) and from (get) object stores.",
+            "Bytes sent to (put) and received from (get) object stores.",
             ["store", "operation"],
             registry=registry,
         )
 
     def observer(self, store: str) -> StoreCallCounter:
-        """The observer of a `MeasuredStore` around the store of this name."""
+        """The observer of the `MeasuredStore` around the store of this name."""
         return StoreCallCounter(store, self._requests, self._seconds, self._bytes)
 
     def on_store_call(self, store: str, call: StoreCall) -> None:
-        """Count a call that another process made."""
+        """Count a call that a worker process made."""
         self.observer(store).store_call_ended(call)
 
 
@@ -190,7 +190,7 @@ class StoreCallCounter:
     moved: Counter
 
     def store_call_ended(self, call: StoreCall) -> None:
-        """One call ended, well or not."""
+        """Count a call that ended, with or without an error."""
         self.requests.labels(self.store, call.operation, call.error or "ok").inc()
         self.seconds.labels(self.store, call.operation).observe(call.duration_s)
         moved = call.bytes_sent + call.bytes_received
@@ -209,15 +209,17 @@ class CopyMetrics:
         self._requests = counter("remote_copy_requests", "Copies begun (COPY_SEGMENT_STARTED).")
         self._bytes = counter("remote_copy_bytes", "Bytes of .log files of copied segments.")
         self._sent = counter(
-            "remote_copy_sent_bytes", "Bytes of segments the stores took, retries too."
+            "remote_copy_sent_bytes",
+            "Bytes of segments that the stores received, retries included.",
         )
         self._errors = counter("remote_copy_errors", "Failed copy attempts, by error kind.", "kind")
         for kind in COPY_ERROR_KINDS:
-            self._errors.labels(kind)  # a counter that is born with its first error shows no rise
+            self._errors.labels(kind)  # a counter that starts at its first error shows no increase
         self._claims = counter("claims", "Partition claims accepted for this node.")
-        self._claims_lost = counter("claims_lost", "Partition claims this node lost.")
+        self._claims_lost = counter("claims_lost", "Partition claims that this node lost.")
         self._lost = counter(
-            "lost_offsets", "Offsets that left the local log before they were copied: alert on it."
+            "lost_offsets",
+            "Offsets that were gone from the local log before they were copied: alert on it.",
         )
         self._deleted = counter("remote_delete_segments", "Segments cleaned up or deleted.")
         self._seconds = Histogram(
@@ -268,12 +270,15 @@ class StateMetrics:
 
         self._segments = gauge("remote_log_metadata_count", "Segments known, by state.", "state")
         self._bytes = gauge("remote_log_size_bytes", "Bytes of .log files of finished segments.")
-        self._trash = gauge("trash_bytes", "Of these, what an expiry mark hides from readers.")
+        self._trash = gauge(
+            "trash_bytes",
+            "Part of strandline_remote_log_size_bytes that an expiry mark hides from readers.",
+        )
         self._delete_lag = gauge(
-            "remote_delete_lag_segments", "Segments marked deleted whose objects are still there."
+            "remote_delete_lag_segments", "Segments marked as deleted whose objects still exist."
         )
         self._problems = gauge(
-            "node_problems", "What keeps the node from a part of its work, by area.", "area"
+            "node_problems", "Problems that keep the node from a part of its work, by area.", "area"
         )
         self._nodes = gauge("nodes", "Nodes of the cluster, by liveness.", "liveness")
         self._partitions = gauge("remote_partitions", "Partitions known to the metadata.")
@@ -282,15 +287,17 @@ class StateMetrics:
         self._blocked = gauge(
             "partitions_blocked", "Partitions stopped by a corrupt segment: alert on it."
         )
-        self._ready = gauge("ready", "1 while the node is ready, as /readyz tells it: alert on 0.")
+        self._ready = gauge("ready", "1 while the node is ready, as /readyz reports: alert on 0.")
         self._copying = gauge("copies_in_flight", "Copies under way.")
         self._lag = LagMetrics(registry)
         self._paused = gauge(
-            "paused", "1 while this work waits on this node: copying, deleting.", "what"
+            "paused", "1 while this work is paused on this node: copying, deleting.", "what"
         )
 
     def set_pauses(self, *paused: Callable[[Switch], str | None]) -> None:
-        """Each of `paused` gives a pause of the switch by its own source, or None."""
+        """Set the gauge of each switch: 1 if any of the sources `paused` returns a reason
+        for it.
+        """
         for switch in Switch:
             is_paused = any(each(switch) is not None for each in paused)
             self._paused.labels(switch.value).set(is_paused)
@@ -306,7 +313,7 @@ class StateMetrics:
             self._problems.labels(area.value).set(counts[area])
 
     def set_nodes(self, nodes: Iterable[RegisteredNode]) -> None:
-        """Set the number of nodes in each liveness; those that an admin removed are left out."""
+        """Set the number of nodes by liveness; nodes that an admin removed are left out."""
         counts = Counts(node.liveness for node in nodes)
         for liveness in Liveness:
             if liveness is not Liveness.REMOVED:
@@ -348,7 +355,7 @@ class StateMetrics:
 
 
 class NodeMetrics:
-    """All metrics of one node, in a registry of their own."""
+    """All metrics of one node, in their own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

@@ -26,48 +26,52 @@ _PREFIX: Final = "strandline_metadata_"
 
 _OF_LOG: Final[tuple[tuple[str, str, Callable[[LogDescription], float | None]], ...]] = (
     ("high_watermark", "High watermark of the log.", lambda log: log.high_watermark),
-    ("log_start_offset", "First offset the log still has.", lambda log: log.log_start_offset),
+    ("log_start_offset", "First offset of the log.", lambda log: log.log_start_offset),
     ("log_end_offset", "Log end offset of this node.", lambda log: log.log_end_offset),
     ("log_end_epoch", "Epoch of this node's last record.", lambda log: log.log_end_epoch),
-    ("current_vote", "Node id that got this node's vote in the epoch; -1: none.",
+    ("current_vote", "Node id for which this node voted in the epoch; -1: none.",
      lambda log: log.voted_id),
     ("current_epoch", "Epoch of the quorum.", lambda log: log.leader_epoch),
-    ("current_leader", "Node id of the leader; -1: none is known.", lambda log: log.leader_id),
+    ("current_leader", "Node id of the leader; -1: unknown.", lambda log: log.leader_id),
     ("number_of_voters", "Voters of the quorum.", lambda log: len(log.voters)),
-    ("number_of_observers", "Observers, on the leader, which alone knows them.",
+    ("number_of_observers", "Observers; only the leader reports them.",
      lambda log: len(log.observers) if log.state == "leader" else None),
     ("uncommitted_voter_change", "1 while a voter is being added or removed.",
      lambda log: log.uncommitted_voter_change),
-    ("cut_tail", "1 while this node's damaged tail was cut, or it was formatted and remembers "
-     "nothing, and may not lead.",
+    ("cut_tail", "1 while this node may not lead, as its damaged tail was cut or it was formatted "
+        "without its earlier state.",
      lambda log: log.cut_end_offset >= 0 or log.remembers_nothing),
 )  # fmt: skip
 _COUNTS: Final[tuple[tuple[str, str, Callable[[QuorumStats], int]], ...]] = (
-    ("append_records", "Records this node appended as leader.", lambda own: own.append_records),
-    ("fetch_records", "Records this node fetched from a leader.", lambda own: own.fetch_records),
-    ("truncations", "Times an uncommitted end of this node's log was removed.",
+    ("append_records", "Records that this node appended as leader.",
+     lambda own: own.append_records),
+    ("fetch_records", "Records that this node fetched from a leader.",
+     lambda own: own.fetch_records),
+    ("truncations", "Truncations of an uncommitted end of this node's log.",
      lambda own: own.truncations),
 )  # fmt: skip
 _LATENCIES: Final[tuple[tuple[str, str, Callable[[QuorumStats], Histogram]], ...]] = (
     ("commit_latency", "From an append on the leader to its commit, in seconds.",
      lambda own: own.commit_latency),
-    ("election_latency", "From standing for election to a known leader, in seconds.",
+    ("election_latency", "From becoming a candidate to a known leader, in seconds.",
      lambda own: own.election_latency),
-    ("fsync_latency", "Of one fsync of the metadata log, in seconds.",
+    ("fsync_latency", "Time of one fsync of the metadata log, in seconds.",
      lambda own: own.fsync_latency),
 )  # fmt: skip
 
 
 _OF_MANAGER: Final[tuple[tuple[str, str, Callable[[MetadataStats], Histogram]], ...]] = (
-    ("apply_latency", "From a commit that this node heard of until it can be read here, in "
-     "seconds.", lambda own: own.apply_latency),
-    ("proposal_latency", "A caller's wait for the outcome of its record, in seconds.",
+    ("apply_latency", "From a commit that this node learnt of until its view has applied it, in "
+        "seconds.", lambda own: own.apply_latency),
+    ("proposal_latency", "Time that a caller waits for the outcome of its record, in seconds.",
      lambda own: own.proposal_latency),
 )  # fmt: skip
 
 
 class QuorumMetrics(Collector):
-    """Metric families, without samples while nothing is known, so that their names always exist."""
+    """The metric families; without samples while there are no values, so that their names always
+    exist.
+    """
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._stats: QuorumStats | None = None
@@ -85,7 +89,7 @@ class QuorumMetrics(Collector):
     def set_log(
         self, log: LogDescription, applied_offset: int, snapshot_age_ms: int | None
     ) -> None:
-        """Set the metadata log and the view's place in it, for this scrape."""
+        """Set the metadata log and the view's offset in it, for this scrape."""
         self._log = log
         self._applied_offset = applied_offset
         self._snapshot_age_ms = snapshot_age_ms
@@ -113,7 +117,7 @@ class QuorumMetrics(Collector):
             ("applied_offset", "Metadata offset of this node's view.",
              None if log is None else applied),
             ("applied_lag", "Committed offsets that this node's view lacks.", lag),
-            ("snapshot_age_seconds", "Since this process last took a snapshot.",
+            ("snapshot_age_seconds", "Age of the last snapshot that this process took.",
              None if age_ms is None else age_ms / 1_000),
         )  # fmt: skip
         of_log = ((name, what, None if log is None else read(log)) for name, what, read in _OF_LOG)
@@ -131,7 +135,7 @@ class QuorumMetrics(Collector):
             yield counter
 
     def _replicas(self) -> Iterator[Metric]:
-        """Give the figures of the other replicas, by node id: the leader alone knows them."""
+        """The lag of the other replicas, by node id; only the leader knows it."""
         lag = GaugeMetricFamily(
             f"{_PREFIX}replica_lag", "Offsets of the leader's log that a replica lacks.",
             labels=["node_id"],
@@ -139,7 +143,10 @@ class QuorumMetrics(Collector):
         log = self._log
         if log is not None and log.state == "leader":
             ends: dict[int, int] = {}
-            for each in (*log.observers, *log.voters):  # a voter's directory before another's
+            for each in (
+                *log.observers,
+                *log.voters,
+            ):  # a voter's directory wins over an observer's
                 if each.log_end_offset >= 0 and each.node_id != log.node_id:
                     ends[each.node_id] = each.log_end_offset
             for node_id, end in sorted(ends.items()):
@@ -156,7 +163,8 @@ class QuorumMetrics(Collector):
         voters = {} if self._stats is None else self._stats.propagation
         yield _family(
             "propagation_latency",
-            "From an append on the leader until a voter's fetch says that it has it, in seconds.",
+            "From an append on the leader until a voter's fetch shows that it has the record, "
+            "in seconds.",
             {(str(node_id),): counted for node_id, counted in voters.items()},
             labels=("node_id",),
         )

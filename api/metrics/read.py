@@ -12,7 +12,9 @@ from prometheus_client.registry import Collector
 
 @dataclass(frozen=True, slots=True)
 class ReadFigures:
-    """`requests` by the name of Kafka's API, `broken_off` by reason."""
+    """The counters of the listener. `requests` by the name of Kafka's API, `broken_off` by
+    reason.
+    """
 
     connections: int = 0
     replicas_told: int = 0
@@ -34,11 +36,11 @@ class ReadMetrics(Collector):
         registry.register(self)
 
     def watch(self, figures: Callable[[], ReadFigures]) -> None:
-        """Read from there from now on; before that all is zero."""
+        """Read from `figures` from now on; until then all values are zero."""
         self._figures = figures
 
     def collect(self) -> Iterator[Metric]:
-        """Connections, requests, bytes by where they came from, and answers that end in waiting."""
+        """Connections, requests, bytes by source, and answers that make a client wait."""
         now = self._figures()
         yield GaugeMetricFamily(
             "strandline_read_connections",
@@ -47,7 +49,8 @@ class ReadMetrics(Collector):
         )
         replicas = GaugeMetricFamily(
             "strandline_read_replicas",
-            "Registered read replicas: clients are told of those that live, not of the silent.",
+            "Registered read replicas: clients are sent to live ones (told), not to fenced ones "
+            "(silent).",
             labels=["state"],
         )
         replicas.add_metric(["told"], now.replicas_told)
@@ -60,7 +63,9 @@ class ReadMetrics(Collector):
             requests.add_metric([api], count)
         yield requests
         sent = CounterMetricFamily(
-            "strandline_read_bytes", "Bytes of record batches sent to them.", labels=["source"]
+            "strandline_read_bytes",
+            "Bytes of record batches sent to Kafka clients, by source.",
+            labels=["source"],
         )
         sent.add_metric(["tier"], now.tier_bytes)
         sent.add_metric(["broker"], now.broker_bytes)
@@ -68,16 +73,20 @@ class ReadMetrics(Collector):
         for name, text, count in (
             (
                 "not_available",
-                "Answers that offsets are not available just now.",
+                "Answers that offsets are not available now, so that the client asks again.",
                 now.not_available,
             ),
-            ("lost_range", "Answers at offsets in a recorded lost range.", now.lost_range),
+            (
+                "lost_range",
+                "Answers to requests for offsets in a recorded lost range.",
+                now.lost_range,
+            ),
             ("refused", "Refused requests and connections.", now.refusals),
         ):
             yield CounterMetricFamily(f"strandline_read_{name}", text, value=count)
         broken_off = CounterMetricFamily(
             "strandline_read_broken_off",
-            "Connections that ended in place of an answer, by reason.",
+            "Connections that ended without their complete answer, by reason.",
             labels=["reason"],
         )
         for reason, count in sorted(now.broken_off.items()):

@@ -17,16 +17,16 @@ class RepairMetrics:
         gauge = partial(Gauge, registry=registry)
         self._repaired = Counter(
             "strandline_segments_repaired",
-            "Damaged segments that were copied anew from a whole copy.",
+            "Damaged segments that were copied again from an undamaged copy.",
             registry=registry,
         )
         self._damaged = gauge(
             "strandline_damaged_segments",
-            "Segments that reads or repairs found damaged, and that stand.",
+            "Segments that reads or repairs found damaged and that are not repaired yet.",
         )
         self._unrepairable = gauge(
             "strandline_unrepairable_segments",
-            "Those of which nothing known has a whole copy: alert on it.",
+            "Damaged segments without any known undamaged copy: alert on it.",
         )
 
     def on_event(self, event: CopyEvent) -> None:

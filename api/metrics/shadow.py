@@ -12,7 +12,7 @@ from rlmm.metadata_shadow import Shadow, ShadowLag
 
 
 class ShadowMetrics(Collector):
-    """Metric families, without samples while the topic is not kept up."""
+    """The metric families, without samples while the topic is not kept up to date."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag: ShadowLag | None = None
@@ -21,7 +21,7 @@ class ShadowMetrics(Collector):
         registry.register(self)
 
     def set(self, shadow: Shadow | None, lag: ShadowLag | None, now_ms: int) -> None:
-        """Set the state by this node's view, for this scrape."""
+        """Set the state as of this node's view, for this scrape."""
         self._shadow, self._lag, self._now_ms = shadow, lag, now_ms
 
     def collect(self) -> Iterator[Metric]:
@@ -30,13 +30,16 @@ class ShadowMetrics(Collector):
         )
         seconds = GaugeMetricFamily(
             "strandline_shadow_lag_seconds",
-            "Age of the oldest of these changes; 0 if all are there.",
+            "Age of the oldest change that is not in Kafka's metadata topic yet; 0 if there is "
+            "none.",
         )
         incomplete = GaugeMetricFamily(
-            "strandline_shadow_incomplete", "1 if the topic lacks changes for good: no way back."
+            "strandline_shadow_incomplete",
+            "1 if the topic lacks changes for good, so that the move cannot be undone.",
         )
         foreign = GaugeMetricFamily(
-            "strandline_shadow_foreign", "1 if somebody else writes to it: nothing is deleted."
+            "strandline_shadow_foreign",
+            "1 if a different writer wrote to the topic; no segment is deleted then.",
         )
         if self._lag is not None:
             oldest_ms = self._lag.oldest_ms

@@ -1,4 +1,4 @@
-"""Metrics of segments on their way from a broker whose disk the node does not see."""
+"""Metrics of segments received from a broker whose disk the node does not see."""
 
 from __future__ import annotations
 
@@ -19,18 +19,19 @@ class SpoolMetrics(Collector):
         registry.register(self)
 
     def watch(self, spool: Spool) -> None:
-        """Read from `spool` from now on; before that all is zero."""
+        """Read from `spool` from now on; until then all values are zero."""
         self._spool = spool
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of the spool."""
         yield CounterMetricFamily(
             "strandline_spool_refused_segments",
-            "Segments of the broker that there was no room for: alert on it.",
+            "Segments of the broker that were refused for lack of room: alert on it.",
             value=0 if self._spool is None else self._spool.refused,
         )
         yield GaugeMetricFamily(
             "strandline_spool_bytes",
-            "Bytes of the segments that the broker sends, or that are copied from there.",
+            "Bytes reserved for segments that the broker is sending, or that are being copied "
+            "from the spool.",
             value=0 if self._spool is None else self._spool.taken_bytes,
         )

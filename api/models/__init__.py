@@ -1,1 +1,1 @@
-"""Wire models: one module a resource, each with its mapping from our dataclasses."""
+"""Wire models: one module for each resource, with its mapping from the node's dataclasses."""

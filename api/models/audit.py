@@ -20,12 +20,13 @@ from api.models.cluster_parts import NodePartView
 from rlm.control.audit import AuditAction, AuditLine
 
 NodeCursor = Annotated[str, Field(pattern="^[A-Za-z0-9_-]{1,100}$")]
-"""A cursor of one node's audit. What another node sends as one becomes part of the cursor over all.
+"""A cursor of one node's audit. It is checked, as another node's cursor becomes part of the cursor
+of all nodes' lines.
 """
 
 
 class AuditLineView(Wire):
-    """A step that deleted something, or moved who may write or delete."""
+    """A step that deleted something, or changed which node may write or delete."""
 
     at_ms: Annotated[int, Field(description="Milliseconds since the epoch, this node's clock.")]
     action: AuditAction
@@ -40,7 +41,7 @@ class AuditLineView(Wire):
     by: Annotated[
         str,
         Field(
-            description="The node, or the holder of the token that asked it.", examples=["node 1"]
+            description="The node, or the holder of the token of the request.", examples=["node 1"]
         ),
     ]
     cursor: Annotated[
@@ -49,18 +50,20 @@ class AuditLineView(Wire):
 
     @classmethod
     def of_line(cls, line: AuditLine, cursor: str) -> AuditLineView:
-        """A line without a partition has null for its name."""
+        """The view of a line; a line without a partition has null for its name."""
         tip = line.partition
         nameless = {"topic": None, "topic_id": None, "partition": None}
         return cls.of(line, cursor=cursor, **(nameless if tip is None else name_of(tip)))
 
 
 class AuditPageView(Wire):
-    """Lines, newest first. A page may be short, or empty, while there are older lines."""
+    """Lines, newest first. A page may be short, or empty, although there are older lines."""
 
     cursor: Annotated[
         NodeCursor,
-        Field(description="Of this page: the same lines, and none that was written since."),
+        Field(
+            description="Cursor of this page: returns the same lines, without those written since."
+        ),
     ]
     lines: list[AuditLineView]
     unreadable: Annotated[
@@ -76,8 +79,8 @@ class NodeAuditLineView(AuditLineView):
 
 
 class WholeAuditView(Wire):
-    """Lines of all nodes, newest first. A page may be short, or empty, while there are older lines.
-    A node whose lines were all shown is not asked any more.
+    """Lines of all nodes, newest first. A page may be short, or empty, although there are older
+    lines. A node is no longer asked once all its lines were shown.
     """
 
     nodes: list[NodePartView]

@@ -1,4 +1,4 @@
-"""Base of the wire models, and pieces that they share. Unknown values are null, never -1."""
+"""Base of the wire models, and fields that they share. Unknown values are null, never -1."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from rlmm.partition_state import LostOffsets
 
 
 class Wire(BaseModel):
-    """Base of all wire models: immutable, and no field that is not declared."""
+    """Base of all wire models: immutable, without undeclared fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", from_attributes=True)
 
     @classmethod
     def of(cls, source: object, **rest: object) -> Self:
-        """The view of `source`, from its attributes of the same names; `rest` are other fields."""
+        """The view of `source`, from its attributes of the same names; `rest` has the other
+        fields.
+        """
         named = {
             name: getattr(source, name)
             for name in cls.model_fields
@@ -29,7 +31,7 @@ class Wire(BaseModel):
 
 
 def known(value: int) -> int | None:
-    """Null for -1, which our dataclasses use where nothing is known."""
+    """Map negative numbers, which the dataclasses use for unknown values, to None."""
     return None if value < 0 else value
 
 
@@ -42,7 +44,7 @@ def id_text(value: object) -> object:
 
 
 NullBelowZero = BeforeValidator(_known)
-"""`known`, in the type of a field that `Wire.of` fills."""
+"""`known`, as the type of a field that `Wire.of` fills."""
 IdText = Annotated[str, BeforeValidator(id_text)]
 Offset = Annotated[int, Field(examples=[1200])]
 OffsetOrNull = Annotated[int | None, NullBelowZero, Field(examples=[1200])]
@@ -53,7 +55,7 @@ TopicIdText = Annotated[
 NEXT_CURSOR = Field(description="Pass it as `cursor` for the next page; null on the last one.")
 NextCursor = Annotated[str | None, NEXT_CURSOR]
 MetadataOffset = Annotated[
-    int, Field(description="Metadata offset at which this answer is true.", examples=[5231])
+    int, Field(description="The answer is valid as of this metadata offset.", examples=[5231])
 ]
 
 
@@ -78,7 +80,7 @@ class IncarnationView(Wire):
 
 
 class LostRangeView(Wire):
-    """Offsets, both inclusive, that left the local log before they were copied."""
+    """Offsets (both inclusive) that were gone from the local log before they were copied."""
 
     start_offset: Offset
     end_offset: Offset
@@ -93,7 +95,7 @@ class LostRangeView(Wire):
 
 
 class ClaimView(Wire):
-    """The standing claim of a partition; `token` is its metadata offset."""
+    """The claim of a partition that is in force; `token` is its metadata offset."""
 
     token: Offset
     leader_epoch: Annotated[int, Field(examples=[7])]
@@ -119,7 +121,7 @@ def name_of(partition: TopicIdPartition) -> dict[str, Any]:
 
 
 class ProblemDocument(BaseModel):
-    """An error, as RFC 9457 has it. Decide on `kind`: it is stable, the texts are not."""
+    """An error in the format of RFC 9457. Decide by `kind`: it is stable, the texts are not."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -130,7 +132,7 @@ class ProblemDocument(BaseModel):
     instance: Annotated[
         str,
         Field(
-            description="Names this request; the node's log has the same id.",
+            description="The id of this request, which is also in the node's log.",
             examples=["urn:strandline:request:3cN9d0VhQkOZl6yPqWbq1g"],
         ),
     ]

@@ -25,13 +25,13 @@ OffsetIn = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
 
 
 class ClaimCourseView(Wire):
-    """Outcome of a claim; offsets are null where it is refused."""
+    """The outcome of a claim; the offsets are null if it is refused."""
 
     verdict: Annotated[
         str,
         Field(
-            description="`accepted`, `no_effect`, or why not: `suspect` (it would cut too much), "
-            "`fenced`, `invalid`, `conflict`, `gone`.",
+            description="`accepted`, `no_effect`, or the reason of the refusal: `suspect` (it "
+            "would cut too much), `fenced`, `invalid`, `conflict`, `gone`.",
             examples=["suspect"],
         ),
     ]
@@ -39,13 +39,16 @@ class ClaimCourseView(Wire):
     cut_at: Annotated[
         int | None,
         Field(
-            description="Offset at which it would cut the lineage; null: it cuts nothing.",
+            description="Offset at which the claim would cut the lineage; null: it cuts nothing.",
             examples=[50_000],
         ),
     ]
     cut_offsets: Annotated[
         int,
-        Field(description="Copied offsets that this takes out of the lineage.", examples=[250_000]),
+        Field(
+            description="Copied offsets that the cut would remove from the lineage.",
+            examples=[250_000],
+        ),
     ]
     log_start_offset: OffsetOrNull
     highest_copied_offset: OffsetOrNull
@@ -53,7 +56,7 @@ class ClaimCourseView(Wire):
 
     @classmethod
     def of_course(cls, course: ClaimCourse) -> ClaimCourseView:
-        """A refused course leaves no offsets."""
+        """The view of a course; a refused one has no offsets."""
         after = course.after
         return cls.of(
             course,
@@ -67,7 +70,7 @@ class ClaimCourseView(Wire):
 
 
 class NextClaimView(Wire):
-    """The claim that the node asked would make now."""
+    """The claim that the queried node would make now."""
 
     leader_epoch: Annotated[int, Field(examples=[7])]
     leader_epoch_checkpoint: list[EpochStart]
@@ -88,7 +91,7 @@ class NextClaimView(Wire):
 
 
 class RefusalView(Wire):
-    """Reason why a change is refused now."""
+    """The reason why a change is refused now."""
 
     reason: Annotated[str, Field(description="A stable word.", examples=["NOT_NEEDED"])]
     text: str
@@ -104,20 +107,23 @@ class PartitionClaimView(PartitionName):
     ]
     claim_stands: Annotated[
         bool,
-        Field(description="False: no node writes the partition until the next claim is accepted."),
+        Field(
+            description="True if the claim is in force. False: no node writes the partition "
+            "until the next claim is accepted."
+        ),
     ]
     reset_stands: Annotated[
         bool,
         Field(
-            description="A reset waits for the next claim. One that cuts more than it allows is "
-            "refused as suspect, whichever node makes it."
+            description="A reset is in force until the next claim. A claim that cuts more than it "
+            "allows is refused as suspect, whichever node makes it."
         ),
     ]
     reset_cut_at: Annotated[
         OffsetOrNull,
         Field(
-            description="Lowest offset at which the reset that stands allows a cut; null: it "
-            "allows none."
+            description="Lowest offset at which the reset in force allows a cut; null: it allows "
+            "none."
         ),
     ]
     lineage: list[EpochStart]
@@ -126,12 +132,12 @@ class PartitionClaimView(PartitionName):
     highest_copied_epoch: EpochOrNull
     next_claim: Annotated[
         NextClaimView | None,
-        Field(description="Of the node asked; null if it would make none."),
+        Field(description="The next claim of the queried node; null if it would make none."),
     ]
     why_no_next_claim: str | None
     cut_off_segments: Annotated[
         int,
-        Field(description="Segments that could not be read any more after a reset."),
+        Field(description="Segments that could no longer be read after a reset."),
     ]
     cut_off_bytes: int
     reset_refused: Annotated[
@@ -170,7 +176,7 @@ class PartitionClaimView(PartitionName):
 
 
 class ClaimResetRequest(Wire):
-    """A reset: the claim to void and the cut to allow, as GET of the claim shows them."""
+    """A reset: the claim to void and the cut to allow, as shown by GET of the claim."""
 
     token: Annotated[OffsetIn, Field(description="Token of the last claim.", examples=[5231])]
     cut_at: Annotated[
@@ -186,7 +192,7 @@ class ClaimResetRequest(Wire):
     ] = False
 
     def stands(self, state: PartitionState) -> bool:
-        """True if this very reset was made and waits for the next claim."""
+        """True if this reset was made already and is in force until the next claim."""
         last = state.last_claim
         cut_at = UNKNOWN_OFFSET if self.cut_at is None else self.cut_at
         return (
@@ -196,18 +202,19 @@ class ClaimResetRequest(Wire):
         )
 
     def why(self) -> str:
-        """Reason for the audit."""
+        """The reason for the audit."""
         cuts = "cuts nothing" if self.cut_at is None else f"may cut at {self.cut_at}"
         return f"token {self.token}; the next claim {cuts}"
 
     def refusal(
         self, state: PartitionState, outlook: ClaimOutlook | NoOutlook
     ) -> ResetRefusal | None:
-        """Refusal of a request that does not match the present claim."""
+        """The refusal of a request that does not match the present claim, or None."""
         last = state.last_claim
         if last is not None and last.token != self.token:
             return ResetRefusal(
-                "CONFLICT", f"the last claim has token {last.token}, not {self.token}: look again"
+                "CONFLICT",
+                f"the last claim has token {last.token}, not {self.token}: read the claim again",
             )
         if isinstance(outlook, NoOutlook):
             return None
@@ -215,9 +222,9 @@ class ClaimResetRequest(Wire):
         if (after.cut_at, after.cut_offsets) != (self.cut_at, self.cut_offsets):
             return ResetRefusal(
                 "OTHER_OFFSETS",
-                f"the next claim would {_cut_text(after.cut_at, after.cut_offsets)}, and not "
-                f"{_cut_text(self.cut_at, self.cut_offsets)}: look at the claim, and confirm what "
-                "it says",
+                f"the next claim would {_cut_text(after.cut_at, after.cut_offsets)}, not "
+                f"{_cut_text(self.cut_at, self.cut_offsets)}: read the claim again, and confirm "
+                "its values",
             )
         return None
 
@@ -235,7 +242,8 @@ class ModeRequest(Wire):
         Literal["sidecar", "delegated", "read_only", "paused"],
         Field(
             description="`sidecar`: the node beside the leader copies and expires. `delegated`: "
-            "its broker does, through the plug-in. The others: nobody does."
+            "the leader's broker does, through the plug-in. `read_only`, `paused`: no node and "
+            "no broker does."
         ),
     ]
     replaces_offset: Annotated[
@@ -243,15 +251,15 @@ class ModeRequest(Wire):
         Field(
             ge=0,
             le=INT64_MAX,
-            description="`mode_offset` of the mode it replaces, null where none was set: 409 when "
-            "another one stands by then. Left out: whichever stands.",
+            description="`mode_offset` of the mode to replace, null if none was set: 409 if a "
+            "different mode is in force by then. Left out: replaces any mode.",
         ),
     ] = None
     confirm: Annotated[
         str | None,
         Field(
             max_length=1_000,
-            description="The topic's name, where `sidecar` or `delegated` is asked for.",
+            description="The topic's name; required for `sidecar` and `delegated`.",
         ),
     ] = None
     dry_run: Annotated[
@@ -275,12 +283,15 @@ class ModeView(PartitionName):
 
     mode: Annotated[str, Field(description="The present mode.", examples=["sidecar"])]
     mode_offset: Annotated[
-        int | None, Field(description="Metadata offset that set it; null: it was never set.")
+        int | None,
+        Field(
+            description="Metadata offset of the record that set the mode; null: it was never set."
+        ),
     ]
     changed: bool
     dry_run: bool
     text: Annotated[str, Field(description="Effect of the change.")]
     next_claim: Annotated[
         ClaimCourseView | None,
-        Field(description="For `sidecar`: of the node asked, if it leads."),
+        Field(description="For `sidecar`: the outcome of the queried node's claim, if it leads."),
     ]

@@ -24,11 +24,11 @@ class TierTotals(Wire):
     copy_segment_started: Annotated[int, Field(description="Segments in this state.")]
     copy_segment_finished: Annotated[int, Field(examples=[120])]
     delete_segment_started: int
-    size_bytes: Annotated[int, Field(description="Of the `.log` files of finished segments.")]
+    size_bytes: Annotated[int, Field(description="Bytes of the `.log` files of finished segments.")]
 
     @classmethod
     def of_totals(cls, totals: Totals) -> TierTotals:
-        """The totals that the metadata have."""
+        """The totals in the metadata."""
         return cls.of(
             totals,
             copy_segment_started=totals.copy_started,
@@ -48,7 +48,7 @@ class LogDirProblemView(Wire):
 
     @classmethod
     def of_problem(cls, problem: LogDirProblem) -> LogDirProblemView:
-        """Paths may be any bytes; what is not UTF-8 is escaped."""
+        """The view of a problem. A path may be any bytes; those that are not UTF-8 are escaped."""
         return cls(
             path=_printable(str(problem.path)),
             topic=None if problem.topic is None else _printable(problem.topic),
@@ -76,7 +76,7 @@ class NodeProblemView(Wire):
 
     @classmethod
     def of_problem(cls, problem: NodeProblem) -> NodeProblemView:
-        """Bytes of the text that are not UTF-8 are escaped."""
+        """The view of a problem. Bytes of its text that are not UTF-8 are escaped."""
         return cls(about=problem.area.value, name=problem.name, text=_printable(problem.text))
 
 
@@ -85,7 +85,8 @@ class ClusterView(Wire):
 
     cluster_id: str
     kafka_cluster_id: Annotated[
-        str | None, Field(description="Null for a standalone directory of any cluster.")
+        str | None,
+        Field(description="Null if the directory was formatted for no particular Kafka cluster."),
     ]
     node_id: Annotated[int, Field(examples=[1])]
     version: Annotated[str, Field(examples=["0.1.0"])]
@@ -97,13 +98,15 @@ class ClusterView(Wire):
     totals: TierTotals
     problems: Annotated[
         list[NodeProblemView],
-        Field(description="Problems that keep the node asked from a part of its work."),
+        Field(description="Problems that keep the queried node from a part of its work."),
     ]
     log_dir_problems: Annotated[
         list[LogDirProblemView],
-        Field(description=f"Problems of the last scan, the first {PROBLEMS_SHOWN_MAX}."),
+        Field(description=f"The first {PROBLEMS_SHOWN_MAX} problems of the last scan."),
     ]
-    log_dir_problem_count: Annotated[int, Field(description="All of them.")]
+    log_dir_problem_count: Annotated[
+        int, Field(description="Number of all problems of the last scan.")
+    ]
 
     @classmethod
     def of_node(
@@ -114,7 +117,7 @@ class ClusterView(Wire):
         problems: Sequence[NodeProblem],
         log_dir_problems: Sequence[LogDirProblem],
     ) -> ClusterView:
-        """Shows the first `PROBLEMS_SHOWN_MAX` of `log_dir_problems`."""
+        """The view of a node, with the first `PROBLEMS_SHOWN_MAX` of `log_dir_problems`."""
         return cls.of(
             identity,
             leader_id=log.leader_id,

@@ -1,4 +1,4 @@
-"""Views of the whole cluster: the nodes that have a part in one, and those that have none."""
+"""The nodes' parts in a view of the whole cluster, and the nodes without one."""
 
 from __future__ import annotations
 
@@ -16,26 +16,30 @@ class NodePartView(Wire):
     """A node's part in a view of the whole cluster."""
 
     node: Annotated[int, Field(examples=[3])]
-    answered: Annotated[bool, Field(description="False: its part is missing in this answer.")]
+    answered: Annotated[
+        bool, Field(description="False: the node's part is missing in this answer.")
+    ]
     reason: Annotated[
         Silence | None,
         Field(
-            description="Why: `fenced` and `stopped` nodes are not asked; `unreachable`: nothing "
-            "was sent; `timeout`: no answer within `http.view_timeout_s`; `refused`: it does not "
-            "let this caller or node; `other_release`: it knows no such view; `failed`: the rest."
+            description="Why the part is missing. `fenced`, `stopped`: the node was not asked; "
+            "`unreachable`: nothing could be sent; `timeout`: no answer within "
+            "`http.view_timeout_s`; `refused`: the node refuses this caller or node; "
+            "`other_release`: its release does not have this view; `failed`: any other "
+            "error."
         ),
     ]
-    text: Annotated[str | None, Field(description="The same in a sentence.")]
+    text: Annotated[str | None, Field(description="The reason in a sentence.")]
     as_of_ms: Annotated[
-        int | None, Field(description="Time of its part, by the clock of the node asked.")
+        int | None, Field(description="Time of the part, by the clock of the queried node.")
     ]
     metadata_offset: Annotated[
-        int | None, Field(description="Metadata offset at which its part is true.")
+        int | None, Field(description="The part is valid as of this metadata offset.")
     ]
 
     @classmethod
     def all_of(cls, told: Sequence[Told[Any]]) -> list[NodePartView]:
-        """All of them, by node id."""
+        """The parts of all nodes, by node id."""
         return [
             cls.of(
                 each,
@@ -49,9 +53,9 @@ class NodePartView(Wire):
 
 
 class Surveyed(Wire):
-    """A part of a view that a node may make from facts that it gathered a moment ago."""
+    """A part of a view for which a node may use facts that it collected a moment ago."""
 
-    survey_age_ms: Annotated[int, Field(description="Milliseconds since its facts were gathered.")]
+    survey_age_ms: Annotated[int, Field(description="Milliseconds since the facts were collected.")]
 
 
 def _age_ms(part: object) -> int:

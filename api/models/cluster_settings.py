@@ -20,36 +20,36 @@ _FLAGS = {True: "true", False: "false"}
 
 
 class ScopeView(Wire):
-    """The part of the cluster that a setting is for."""
+    """The scope of a setting: the cluster, a node, or topics."""
 
     kind: Annotated[_KINDS, Field(examples=["topic"])]
     name: Annotated[
         StrictStr,
         Field(
             max_length=249,
-            description="Node id, or topic name; for `topics.tiered` a shell pattern, too. Empty "
+            description="Node id, or topic name; for `topics.tiered` also a glob pattern. Empty "
             "for the cluster.",
             examples=["logs.*"],
         ),
     ] = ""
 
     def scope(self) -> SettingScope:
-        """The scope as the log has it."""
+        """The scope as in the metadata log."""
         return SettingScope(ScopeKind[self.kind.upper()], self.name)
 
     @classmethod
     def of_scope(cls, scope: SettingScope) -> Self:
-        """The scope of a row."""
+        """The view of a row's scope."""
         return cls.of(scope, kind=scope.kind.name.lower())
 
 
 class SettingRequest(Wire):
-    """The value that a setting is to have in a scope; null removes it there."""
+    """The new value of a setting in a scope; null removes the setting there."""
 
     scope: ScopeView
     value: Annotated[
         StrictBool | Annotated[StrictInt, Field(ge=0, le=INT64_MAX)] | None,
-        Field(description="true or false; bytes a second, 0 for no limit.", examples=[True]),
+        Field(description="true or false; bytes per second, 0 for no limit.", examples=[True]),
     ]
     why: Why = ""
     replaces_offset: Annotated[
@@ -57,41 +57,41 @@ class SettingRequest(Wire):
         Field(
             ge=0,
             le=INT64_MAX,
-            description="`offset` of the setting that it replaces, null for none: 409 when another "
-            "one stands by then. Left out: whichever stands.",
+            description="`offset` of the setting to replace, null for none: 409 if a different "
+            "one is in force by then. Left out: replaces any value.",
         ),
     ] = None
 
     @property
     def names_what_it_replaces(self) -> bool:
-        """True if it says which setting stands, or that none does."""
+        """True if the request names the setting that it replaces, or that there is none."""
         return "replaces_offset" in self.model_fields_set
 
     @property
     def text(self) -> str | None:
-        """The value as the log has it."""
+        """The value as in the metadata log."""
         return _FLAGS[self.value] if isinstance(self.value, bool) else _text(self.value)
 
 
 class SettingView(Wire):
-    """A setting that stands in the metadata log."""
+    """A setting in force in the metadata log."""
 
     setting: Annotated[str, Field(examples=["topics.tiered"])]
     scope: ScopeView
     value: Annotated[str, Field(examples=["true"])]
     who: Annotated[str, Field(examples=["ann"])]
     why: str
-    offset: Annotated[int, Field(description="Metadata offset that set it.", examples=[5107])]
-    set_ms: Annotated[int, Field(description="Time of that, by the quorum's leader.")]
+    offset: Annotated[int, Field(description="Metadata offset of its record.", examples=[5107])]
+    set_ms: Annotated[int, Field(description="Time of that record, by the quorum leader's clock.")]
 
     @classmethod
     def of_row(cls, row: SettingRow) -> Self:
-        """One row of the log."""
+        """The view of one setting in the metadata log."""
         return cls.of(row, setting=row.key, scope=ScopeView.of_scope(row.scope))
 
 
 class SettingsView(Wire):
-    """All settings of the cluster, by name and scope; this release may not know each of them."""
+    """All settings of the cluster, by name and scope; this release may not support each of them."""
 
     settings: list[SettingView]
     metadata_offset: MetadataOffset
@@ -104,32 +104,34 @@ class SettingSet(Wire):
     changed: Annotated[
         bool,
         Field(
-            description="False: it stood so already, and `setting` says since when, by whom and "
-            "why; the request's `why` is in the audit alone."
+            description="False: the value was in force already, and `setting` has its time, "
+            "author and reason; the `why` of this request is only in the audit."
         ),
     ]
 
 
 class SettingInForce(Wire):
-    """A setting on the node asked, and where its value comes from."""
+    """A setting on the queried node, and the source of its value."""
 
     setting: Annotated[Setting, Field(examples=["limits.copy_bytes_per_s"])]
     value: Annotated[
         bool | int,
         Field(
-            description="Bytes a second, 0 for no limit; more than `set_by` says where that is "
-            "less than the node can keep.",
+            description="For rates: bytes per second, 0 for no limit. It is above the value of "
+            "`set_by` if that is too low for the node.",
             examples=[52_428_800],
         ),
     ]
     set_by: Annotated[
         SettingView | None,
-        Field(description="The setting of the cluster that wins; null: the node's own file."),
+        Field(
+            description="The setting of the cluster that is in force; null: the node's own file is."
+        ),
     ]
 
 
 class NodeSettingsView(Wire):
-    """The settings of the cluster as they hold on the node asked, for a topic if one is named."""
+    """The settings in force on the queried node, for a topic if one is named."""
 
     node_id: Annotated[int, Field(examples=[1])]
     topic: str | None
@@ -138,35 +140,37 @@ class NodeSettingsView(Wire):
 
 
 class ChangedTopic(Wire):
-    """A topic on a node's disks that would be tiered, or no more."""
+    """A topic on a node's disks for which tiering would start or stop."""
 
     topic: Annotated[str, Field(examples=["logs.web"])]
-    node: Annotated[int, Field(description="The node beside these disks.", examples=[3])]
+    node: Annotated[int, Field(description="The node of these disks.", examples=[3])]
     tiered: bool
-    partitions: Annotated[int, Field(description="On the node's disks.", examples=[3])]
-    sealed_segments: Annotated[int, Field(description="On the node's disks, copied or not.")]
+    partitions: Annotated[int, Field(description="Partitions on the node's disks.", examples=[3])]
+    sealed_segments: Annotated[
+        int, Field(description="Sealed segments on the node's disks, copied or not.")
+    ]
     sealed_bytes: int
 
     @classmethod
     def of_topic(cls, topic: LocalTopic, *, node: int, tiered: bool) -> Self:
-        """The view of a topic as it lies on the node's disks."""
+        """The view of a topic on the node's disks."""
         return cls.of(topic, node=node, tiered=tiered)
 
     @property
     def key(self) -> tuple[str, int]:
-        """The row's place in the list."""
+        """The sort key of the row."""
         return self.topic, self.node
 
 
 class NodeTieringEffect(Wire):
-    """The topics of one node's disks that the change would concern."""
+    """The topics on one node's disks that the change would affect."""
 
     topics: list[ChangedTopic]
     next_cursor: NextCursor
 
 
 class TieringEffect(NodeTieringEffect):
-    """The topics of all nodes' disks that the change would concern."""
+    """The topics on all nodes' disks that the change would affect."""
 
     nodes: list[NodePartView]
 

@@ -13,14 +13,14 @@ from rlmm.rows.queries import ServedSegment
 
 
 class PartitionCoverage(Wire):
-    """Offsets of a partition that can be read from the tier; equal offsets: none."""
+    """Offsets of a partition that can be read from the tier; none if both offsets are equal."""
 
     partition: int
     earliest_offset: Annotated[
         int, Field(description="The first offset that a segment serves.", examples=[0])
     ]
     latest_offset: Annotated[
-        int, Field(description="Behind the last tiered offset (exclusive).", examples=[1300])
+        int, Field(description="The offset after the last tiered one (exclusive).", examples=[1300])
     ]
 
 
@@ -33,7 +33,7 @@ class TopicCoverage(Wire):
 
 
 def coverage_line(served: ServedSegment) -> bytes:
-    """One line of a partition's coverage, as JSON; there may be a hundred thousand."""
+    """One line of a partition's coverage, as JSON; a partition may have a hundred thousand."""
     offsets, segment = served
     custom = segment.custom_metadata
     line = {

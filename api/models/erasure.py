@@ -1,4 +1,4 @@
-"""Erasures: the end of what was deleted, with every version that a store keeps."""
+"""Erasures: they delete every version that a store keeps of deleted segments."""
 
 from __future__ import annotations
 
@@ -22,14 +22,17 @@ DEADLINE_S_MAX = 7 * 86_400.0
 
 
 class EraseRequest(Wire):
-    """End an erasure: of a topic that is being deleted, or below an offset that the log start has
+    """Start an erasure: of a topic that is being deleted, or below an offset that the log start has
     passed.
     """
 
     topic: Annotated[StrictStr, Field(min_length=1, max_length=249)]
     topic_id: Annotated[
         StrictStr | None,
-        Field(max_length=100, description="Null: all topics of this name, of each all partitions."),
+        Field(
+            max_length=100,
+            description="Null: all topic ids of this name, with all their partitions.",
+        ),
     ] = None
     partition: Annotated[StrictInt | None, Field(ge=0, le=INT32_MAX)] = None
     before_offset: Annotated[
@@ -40,19 +43,23 @@ class EraseRequest(Wire):
     dry_run: StrictBool = True
     deadline_s: Annotated[
         StrictFloat | StrictInt,
-        Field(gt=0, le=DEADLINE_S_MAX, description="What is left then is told as left."),
+        Field(
+            gt=0,
+            le=DEADLINE_S_MAX,
+            description="Objects that still exist after this time are listed in `left`.",
+        ),
     ] = DEADLINE_S
 
     def request(self, elsewhere: Mapping[str, str]) -> ErasureRequest:
-        """The scope, parsed. InvalidRequest: not one that a job takes."""
+        """Parse the scope. InvalidRequest: an erasure can't have this scope."""
         check_topic_name(self.topic)
         if (self.partition is None) != (self.before_offset is None):
             raise InvalidRequest(
-                "give the partition and before_offset, or neither: a topic goes as a whole",
+                "give both partition and before_offset, or neither: a topic is erased as a whole",
                 field="partition",
             )
         if self.partition is not None and self.topic_id is None:
-            raise InvalidRequest("a partition's topic needs its topic_id", field="topic_id")
+            raise InvalidRequest("give topic_id, too: a partition needs it", field="topic_id")
         topic_id = None if self.topic_id is None else parse_uuid(self.topic_id, "topic_id")
         scope = Scope(self.topic, topic_id, self.partition, self.before_offset)
         deadline_s = float(self.deadline_s)
@@ -69,22 +76,22 @@ class LeftObjectView(Wire):
 
 
 class StoreErasureView(Wire):
-    """Deletions in one store; of a dry run, those that it would make."""
+    """Deletions in one store; for a dry run, the deletions that it would make."""
 
-    objects: Annotated[int, Field(description="Deleted as objects; versions of them may stay.")]
-    versions: Annotated[int, Field(description="Deleted for good.")]
+    objects: Annotated[int, Field(description="Objects deleted; versions of them may remain.")]
+    versions: Annotated[int, Field(description="Versions deleted for good.")]
     markers: Annotated[int, Field(description="Delete markers, deleted for good.")]
     size_bytes: int
     kept: Annotated[
-        dict[ObjectClass, int], Field(description="Keys of the scope that stay, by class.")
+        dict[ObjectClass, int], Field(description="Keys in the scope that are kept, by class.")
     ]
-    trouble: Annotated[str | None, Field(description="Why it was not looked at to the end.")]
+    trouble: Annotated[str | None, Field(description="Why the store was not listed completely.")]
     versions_unknown: Annotated[str | None, Field(description="Why no versions were listed.")]
 
 
 class ErasureView(Wire):
-    """An erasure. `incomplete`: something is left, or was not looked at; `failed`: nothing was.
-    Both: ask for it again.
+    """An erasure. `incomplete`: objects are left, or a store was not listed completely; `failed`:
+    no store was. Repeat the request in both cases.
     """
 
     id: IdText
@@ -98,27 +105,34 @@ class ErasureView(Wire):
     text: str
     started_at_ms: int
     ended_at_ms: Annotated[int | None, NullBelowZero]
-    segments: Annotated[int, Field(description="Of the scope, when it began.")]
+    segments: Annotated[int, Field(description="Segments in the scope when the erasure began.")]
     size_bytes: int
-    waiting: Annotated[int, Field(description="Of these, segments that are not gone yet.")]
+    waiting: Annotated[int, Field(description="Segments of these that are not deleted yet.")]
     kept_to_offset: Annotated[
         int | None,
         NullBelowZero,
         Field(
-            description="The segment that `before_offset` lies in ends here (inclusive), and stays."
+            description="The segment that contains `before_offset` is kept; this is its last "
+            "offset (inclusive)."
         ),
     ]
     stores: dict[str, StoreErasureView]
     gone_count: Annotated[
-        int, Field(description="Keys that no list shows any more; a hundred thousand are counted.")
+        int,
+        Field(
+            description="Keys that no listing shows any more; at most a hundred thousand are "
+            "counted."
+        ),
     ]
-    gone: Annotated[list[str], Field(description="The first thousand, as store and key.")]
+    gone: Annotated[
+        list[str], Field(description="The first thousand of these keys, as store and key.")
+    ]
     left_count: int
-    left: Annotated[list[LeftObjectView], Field(description="The first thousand.")]
+    left: Annotated[list[LeftObjectView], Field(description="The first thousand of these objects.")]
 
     @classmethod
     def of_job(cls, job: Erasure) -> Self:
-        """An erasure, and its scope."""
+        """The view of an erasure and its scope."""
         scope = job.request.scope
         return cls.of(
             job,

@@ -1,4 +1,4 @@
-"""Rate limits of a node towards the stores."""
+"""Rate limits of a node's traffic to and from the stores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Rate = Annotated[
     Field(
         ge=1,
         le=INT64_MAX,
-        description="Bytes a second; null: without a limit.",
+        description="Bytes per second; null: no limit.",
         examples=[52_428_800],
     ),
 ]
@@ -32,7 +32,7 @@ class RatesView(Wire):
 
 
 class LimitsRequest(RatesView):
-    """All limits of the node, and those of single topics within them."""
+    """All limits of the node, and of single topics within them."""
 
     topics: Annotated[dict[str, RatesView], Field(max_length=LIMITED_TOPICS_MAX)]
     replaces_revision: Annotated[
@@ -40,8 +40,8 @@ class LimitsRequest(RatesView):
         Field(
             ge=0,
             le=INT64_MAX,
-            description="`revision` of the limits it replaces: 409 when others stand by then. Left "
-            "out: whichever stand.",
+            description="`revision` of the limits to replace: 409 if different ones are in force "
+            "by then. Left out: replaces any limits.",
         ),
     ] = None
 
@@ -52,11 +52,15 @@ class LimitsRequest(RatesView):
 
 
 class LimitsView(RatesView):
-    """The limits in force on the node asked."""
+    """The limits in force on the queried node."""
 
     topics: dict[str, RatesView]
     revision: Annotated[
-        int, Field(description="Changes since the node started; a change may name it.")
+        int,
+        Field(
+            description="Number of changes since the node started; a change may name it in "
+            "`replaces_revision`."
+        ),
     ]
     node_id: Annotated[int, Field(examples=[1])]
 

@@ -1,4 +1,4 @@
-"""Offsets that can't be copied: given up, or declared legal."""
+"""Offsets that can't be copied: skipped, or declared legal gaps."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class OffsetRangeIn(Wire):
 
 
 class SkipRequest(Wire):
-    """Offsets to give up: `ranges` as a dry run showed them, or those of `first_offset` and
-    `last_offset`. A dry run without offsets shows all that the damaged segment in the way lacks.
+    """Offsets to skip: `ranges` as a dry run showed them, or `first_offset` to `last_offset`. A dry
+    run without offsets shows all offsets that the damaged segment lacks at which copying stopped.
     """
 
     reason: Reason
@@ -34,12 +34,13 @@ class SkipRequest(Wire):
         list[OffsetRangeIn] | None,
         Field(
             max_length=RANGES_MAX,
-            description="`ranges` of a dry run: 409 where others are missing by now.",
+            description="`ranges` of a dry run: 409 if different offsets are missing by now.",
         ),
     ] = None
     first_offset: OffsetIn | None = None
     last_offset: Annotated[
-        OffsetIn | None, Field(description="Inclusive; with `first_offset`, or not at all.")
+        OffsetIn | None,
+        Field(description="Inclusive; required with `first_offset`, and only then."),
     ] = None
     dry_run: StrictBool = True
 
@@ -52,13 +53,16 @@ class OffsetRangeView(Wire):
 
 
 class SkipView(PartitionName):
-    """Offsets that are, or would be, given up."""
+    """Offsets that were or would be skipped."""
 
     ranges: list[OffsetRangeView]
     offsets: Annotated[int, Field(description="Number of offsets in all ranges.")]
     why: Annotated[
         str,
-        Field(description="The damage, and what each replica answered; empty: none stops it."),
+        Field(
+            description="The damage, and each replica's answer; empty: no damage stops the "
+            "partition."
+        ),
     ]
     changed: bool
     dry_run: bool
@@ -66,17 +70,17 @@ class SkipView(PartitionName):
 
 
 class AllowGapsRequest(Wire):
-    """Offsets without a batch are legal from now on."""
+    """Treat offsets without a batch as legal from now on."""
 
     reason: Reason
     dry_run: StrictBool = True
 
 
 class AllowGapsView(PartitionName):
-    """State of the permission for gaps."""
+    """The state of the permission for gaps."""
 
     gaps_allowed: Annotated[
-        str | None, Field(description="Why gaps are legal; null: they count as damage.")
+        str | None, Field(description="Why gaps are legal; null: they are treated as damage.")
     ]
     changed: bool
     dry_run: bool

@@ -13,7 +13,7 @@ from rlm.reconcile.collector import Collection, CollectionRequest, CollectionSta
 
 
 class CollectRequest(Wire):
-    """Permissions of a pass."""
+    """The permissions of a collection."""
 
     apply: Annotated[StrictBool, Field(description="False: delete nothing.")] = False
     accept_objects: Annotated[
@@ -21,7 +21,8 @@ class CollectRequest(Wire):
         Field(
             ge=0,
             le=INT64_MAX,
-            description="Allow this many orphans to be deleted, whatever share that is.",
+            description="The most orphans that may be deleted, whatever share of the objects "
+            "they are.",
         ),
     ] = 0
 
@@ -45,7 +46,9 @@ class TallyView(Wire):
 
 
 class CollectionView(Wire):
-    """One pass over all stores. `stopped`: there was more than may go at once."""
+    """One collection over all stores. `stopped`: it found more orphans than may be deleted
+    at once.
+    """
 
     id: IdText
     by: str
@@ -55,13 +58,13 @@ class CollectionView(Wire):
     text: str
     started_at_ms: int
     ended_at_ms: Annotated[int | None, NullBelowZero]
-    listed: Annotated[int, Field(description="Objects looked at so far.")]
+    listed: Annotated[int, Field(description="Objects listed so far.")]
     found: Annotated[
         dict[ObjectClass, CountView],
         Field(
-            description="`live`, `copy_pending`, `delete_pending` (its delay is not over): kept. "
-            "`orphan`: of a deleted segment, deleted. `foreign`: the log never knew it, never "
-            "touched. `own`: the cluster marker and snapshots."
+            description="`live`, `copy_pending`, `delete_pending` (its delay has not passed): "
+            "kept. `orphan`: an object of a deleted segment, is deleted. `foreign`: unknown to "
+            "the metadata log, never deleted. `own`: the cluster marker and snapshots."
         ),
     ]
     stores: Annotated[
@@ -69,11 +72,13 @@ class CollectionView(Wire):
         Field(description="The same by store, without empty classes."),
     ]
     deleted: CountView
-    held_back: Annotated[dict[str, int], Field(description="Orphans that stay for now, by reason.")]
+    held_back: Annotated[
+        dict[str, int], Field(description="Orphans that are not deleted yet, by reason.")
+    ]
 
     @classmethod
     def of_job(cls, job: Collection) -> CollectionView:
-        """A pass, and what was asked of it."""
+        """The view of a collection and its request."""
         return cls.of(
             job,
             apply=job.request.apply,

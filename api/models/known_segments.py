@@ -1,4 +1,4 @@
-"""Knowledge of segment ids, for comparing a listing of a store with the metadata."""
+"""The state of segment ids in the metadata, for comparing a listing of a store with it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ASKED_MAX = 1_000
 
 
 class AskedSegment(Wire):
-    """A segment id as the key of an object has it."""
+    """A segment id as in an object's key."""
 
     topic: Annotated[StrictStr, Field(max_length=1_000)]
     topic_id: Annotated[StrictStr, Field(max_length=100)]
@@ -34,14 +34,14 @@ class AskedSegment(Wire):
 
 
 class KnownRequest(Wire):
-    """Segments that were listed before this question."""
+    """Segments that were listed before this request."""
 
     segments: Annotated[list[AskedSegment], Field(max_length=ASKED_MAX)]
 
 
 class Knowledge(StrEnum):
-    """`row`: the metadata has it. `deleted`: it was deleted to the end. `never`: it was never
-    known.
+    """The state of an id. `row`: the metadata has the segment. `deleted`: its deletion is complete.
+    `never`: the metadata never had it.
     """
 
     ROW = "row"
@@ -50,7 +50,7 @@ class Knowledge(StrEnum):
 
 
 class KnownView(Wire):
-    """Knowledge of one segment, in the order of the request."""
+    """The state of one segment id, in the order of the request."""
 
     segment_id: str
     knowledge: Knowledge
@@ -58,13 +58,15 @@ class KnownView(Wire):
     start_offset: int | None
     due_ms: Annotated[
         int | None,
-        Field(description="Time from which its objects may be deleted, once it is marked."),
+        Field(
+            description="Time from which the segment's objects may be deleted, once it is marked."
+        ),
     ]
 
     @classmethod
     def of_known(cls, asked: RemoteLogSegmentId, known: Known) -> KnownView:
         row = known.row
-        if row is None or row.segment_id != asked:  # our id in another partition is nobody's
+        if row is None or row.segment_id != asked:  # the id belongs to a different partition
             return cls(
                 segment_id=str(asked.id),
                 knowledge=Knowledge.DELETED if row is None and known.deleted else Knowledge.NEVER,
@@ -82,6 +84,6 @@ class KnownView(Wire):
 
 
 class KnownSegments(Wire):
-    """Knowledge of each segment asked for."""
+    """The state of each requested segment id."""
 
     segments: list[KnownView]

@@ -1,4 +1,4 @@
-"""The event that tells a page what is new, and the caller of a request."""
+"""The event that informs a page of changes, and the caller of a request."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 
 class CallerView(Wire):
-    """The caller, as the node asked knows it."""
+    """The caller, as the queried node identified it."""
 
-    name: Annotated[str, Field(description="Of its token.", examples=["ci"])]
+    name: Annotated[str, Field(description="The name of its token.", examples=["ci"])]
     role: Annotated[Literal["read", "operate", "admin"], Field(examples=["read"])]
     token: Annotated[
-        bool, Field(description="False: it sent no token; a web page only reads then.")
+        bool, Field(description="False: the caller sent no token; a web page can only read then.")
     ]
 
     @classmethod
@@ -30,18 +30,20 @@ class CallerView(Wire):
 
 
 class ReplicaProgress(Wire):
-    """A replica of the metadata log; null on other nodes than the leader's."""
+    """A replica of the metadata log; on nodes other than the leader the offsets are null."""
 
     node_id: Annotated[int, Field(examples=[2])]
     voter: bool
     log_end_offset: OffsetOrNull
-    lag: Annotated[int | None, Field(description="Offsets it has yet to fetch.", examples=[0])]
+    lag: Annotated[
+        int | None, Field(description="Offsets that the replica has not fetched yet.", examples=[0])
+    ]
 
     @classmethod
     def of_replica(
         cls, replica: ReplicaState, leader_end_offset: int, *, voter: bool
     ) -> ReplicaProgress:
-        """The lag is counted from the log end of the leader."""
+        """The view of a replica; its lag is counted from the leader's log end."""
         end = replica.log_end_offset
         return cls.of(
             replica, voter=voter, lag=None if end < 0 else max(leader_end_offset - end, 0)
@@ -56,10 +58,12 @@ class NodeLiveness(Wire):
 
 
 class LiveEvent(Wire):
-    """The node asked and its metadata log at one moment. While nothing changes, it is the same."""
+    """The queried node and its metadata log at one moment. The event is identical while nothing
+    changes.
+    """
 
-    node_id: Annotated[int, Field(description="The node asked.", examples=[1])]
-    state: Annotated[str, Field(description="Its place in the quorum.", examples=["leader"])]
+    node_id: Annotated[int, Field(description="The queried node.", examples=[1])]
+    state: Annotated[str, Field(description="Its state in the quorum.", examples=["leader"])]
     leader_id: Annotated[int | None, NullBelowZero]
     leader_epoch: Annotated[int, Field(examples=[12])]
     high_watermark: Offset
@@ -69,7 +73,7 @@ class LiveEvent(Wire):
     replicas: list[ReplicaProgress]
     nodes: list[NodeLiveness]
     totals: TierTotals
-    problems: Annotated[int, Field(description="Problems of the node asked.")]
+    problems: Annotated[int, Field(description="Number of problems of the queried node.")]
 
     @classmethod
     def of_node(
@@ -80,7 +84,7 @@ class LiveEvent(Wire):
         totals: Totals,
         problems: int,
     ) -> LiveEvent:
-        """An event with the facts of `/v1/quorum`, `/v1/nodes` and `/v1/cluster`."""
+        """An event with facts of `/v1/quorum`, `/v1/nodes` and `/v1/cluster`."""
         end = log.log_end_offset
         return cls.of(
             log,

@@ -18,7 +18,7 @@ class LogLevelRequest(Wire):
 
 
 class LogView(Wire):
-    """The log levels in force on the node asked."""
+    """The log levels in force on the queried node."""
 
     node_id: Annotated[int, Field(examples=[1])]
     format: Literal["text", "json"]

@@ -1,4 +1,4 @@
-"""The move from Kafka's own metadata topic, as a node and the brokers beside all nodes see it."""
+"""The move from Kafka's own metadata topic, as a node and the brokers' plug-ins see it."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ from rlmm.migration_phase import Migration, MigrationPhase
 PhaseName = Annotated[
     Literal["none", "kafka", "switching", "quorum", "done", "back"],
     Field(
-        description="Where the truth is. `kafka`: the topic; `switching`: the topic, frozen, which "
-        "is imported; `quorum`: the metadata log, copied to the topic; `done`: the metadata log "
-        "alone; `back`: the metadata log, frozen. `none`: no move was begun."
+        description="The authoritative metadata. `kafka`: the topic; `switching`: the topic, "
+        "which is frozen and being imported; `quorum`: the metadata log, which is copied to the "
+        "topic; `done`: the metadata log alone; `back`: the metadata log, which is frozen. "
+        "`none`: no move was begun."
     ),
 ]
 
@@ -31,29 +32,30 @@ def phase_name(phase: MigrationPhase) -> PhaseName:
 
 
 class BridgeView(Wire):
-    """The last question of the bridge in this node's broker, since the node's start."""
+    """The last request of the bridge in this node's broker, since the node's start."""
 
     broker_id: int
-    plugin_version: Annotated[str, Field(description="Empty: the broker did not announce it yet.")]
+    plugin_version: Annotated[str, Field(description="Empty: the broker has not announced it yet.")]
     seen: Annotated[
-        PhaseName | None, Field(description="The phase that the broker acts by; null: none yet.")
+        PhaseName | None,
+        Field(description="The phase that the broker has seen and acts by; null: none yet."),
     ]
     outstanding: Annotated[
-        int, Field(description="Its changes that may still come into the topic.")
+        int, Field(description="Changes of the broker that may still be written to the topic.")
     ]
     confirms: Annotated[
         bool,
         Field(
-            description="The question came behind the record of the phase that stands, with it "
-            "seen and nothing outstanding."
+            description="True if the request came after the record of the present phase, "
+            "reported that phase as seen, and nothing as outstanding."
         ),
     ]
-    age_ms: Annotated[int, Field(description="Since the question.")]
+    age_ms: Annotated[int, Field(description="Milliseconds since the request.")]
     has_lease: Annotated[
         bool,
         Field(
-            description="False: it was not heard for 10 s, and changes nothing until it hears the "
-            "phase."
+            description="False: no request came for 10 s, and the bridge changes nothing until "
+            "it sees the phase again."
         ),
     ]
 
@@ -75,38 +77,45 @@ class AttemptView(Wire):
     """The switch or way back that this node, which leads the quorum, carries out."""
 
     step: Annotated[str, Field(examples=["importing"])]
-    share: Annotated[float, Field(description="Done of the step, 0 to 1.")]
-    waits_for: Annotated[str, Field(description="Empty: for nothing.")]
+    share: Annotated[float, Field(description="Progress of the step, 0 to 1.")]
+    waits_for: Annotated[str, Field(description="What the step waits for; empty: nothing.")]
 
 
 class ComparedView(Wire):
-    """A partition of Kafka's metadata topic that has the same as the metadata log."""
+    """A partition of Kafka's metadata topic whose records equal the metadata log."""
 
     metadata_partition: int
-    end: Annotated[int, Field(description="It was read up to this offset, exclusive.")]
-    partitions: Annotated[int, Field(description="Of other topics, that it tells of.")]
+    end: Annotated[
+        int, Field(description="The topic partition was read up to this offset (exclusive).")
+    ]
+    partitions: Annotated[
+        int, Field(description="Partitions of other topics that its records describe.")
+    ]
     segments: Annotated[
         dict[str, int],
-        Field(description="Number by state; id, size, epochs and times were compared as well."),
+        Field(
+            description="Number of segments by state; ids, sizes, epochs and times were "
+            "compared, too."
+        ),
     ]
     epochs: Annotated[int, Field(description="Leader epochs whose highest offset was compared.")]
     highest_offset: Annotated[
-        int | None, Field(description="The largest of these; null: there is none.")
+        int | None, Field(description="The largest of these offsets; null: there is none.")
     ]
 
 
 class ComparisonView(Wire):
-    """The partitions that the last switch or way back under way on this node found equal."""
+    """The partitions that the last switch or way back on this node found to be equal."""
 
     since: Annotated[int, Field(description="Metadata offset of that attempt's phase.")]
     topic: Annotated[
         list[ComparedView],
-        Field(description="Those that tell of no partition are left out."),
+        Field(description="Partitions whose records describe no partition are left out."),
     ]
 
     @classmethod
     def of_attempt(cls, attempt: Attempt) -> Self:
-        """The comparison so far of an attempt."""
+        """The comparison of an attempt so far."""
         return cls(
             since=attempt.standing.since,
             topic=[
@@ -121,7 +130,7 @@ class ComparisonView(Wire):
 
 
 class NodeMigrationView(Wire):
-    """The move as this node's metadata has it, and the bridge in its broker."""
+    """The move as in this node's metadata, and the bridge in its broker."""
 
     phase: PhaseName
     since: Annotated[
@@ -134,18 +143,25 @@ class NodeMigrationView(Wire):
     why: str | None
     bridge: Annotated[
         BridgeView | None,
-        Field(description="Null: none was heard since the node's start, or it serves no broker."),
+        Field(
+            description="Null: no bridge has sent a request since the node's start, or the node "
+            "serves no broker."
+        ),
     ]
-    attempt: Annotated[AttemptView | None, Field(description="Null: none is under way here.")]
+    attempt: Annotated[
+        AttemptView | None, Field(description="Null: no attempt is under way on this node.")
+    ]
     has_broker: Annotated[
         bool,
         Field(
-            description="False: the node has no `kafka.broker`. While it leads the quorum it can't "
-            "carry a switch out, nor keep the topic up, and lets a voter that can lead."
+            description="False: the node has no `kafka.broker`. As leader of the quorum it can "
+            "neither carry out a switch nor keep the topic up to date, so it hands the "
+            "leadership to a voter that can."
         ),
     ]
     comparison: Annotated[
-        ComparisonView | None, Field(description="Null: none was under way since its start.")
+        ComparisonView | None,
+        Field(description="Null: no attempt was under way since the node's start."),
     ]
 
     @classmethod
@@ -159,7 +175,9 @@ class NodeMigrationView(Wire):
         ended: Attempt | None,
         has_broker: bool,
     ) -> Self:
-        """`last` is the question of the broker's bridge, `ended` the last attempt here."""
+        """The view of the move. `last` is the last request of the broker's bridge, `ended` the last
+        attempt here.
+        """
         shown = attempt or ended
         recorded = migration.phase is not MigrationPhase.NONE
         return cls(
@@ -188,9 +206,7 @@ class WholeMigrationView(Wire):
     """The move as all nodes that answered see it."""
 
     nodes: list[NodePartView]
-    seen: Annotated[
-        list[MigrationOfNode], Field(description="By node; a node may lag behind the others.")
-    ]
+    seen: Annotated[list[MigrationOfNode], Field(description="By node; some nodes may lag.")]
 
 
 class PhaseRequest(Wire):
@@ -202,7 +218,7 @@ class PhaseRequest(Wire):
 
 
 class PhaseChanged(NodeMigrationView):
-    """The move as it stands now."""
+    """The present state of the move."""
 
     dry_run: bool
     in_the_way: Annotated[

@@ -1,4 +1,4 @@
-"""Kill switches of the node that is asked."""
+"""Kill switches of the queried node."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from rlm.node_files.kill_switches import WHY_CHARACTERS_MAX
 Why = Annotated[
     str,
     StringConstraints(max_length=WHY_CHARACTERS_MAX),
-    Field(description="Reason, shown to others.", examples=["the bucket is being moved"]),
+    Field(
+        description="Reason, shown to everyone who reads the state.",
+        examples=["the bucket is being moved"],
+    ),
 ]
 
 
@@ -32,7 +35,7 @@ class PauseView(Wire):
 
 
 class SwitchesView(Wire):
-    """Kill switches of the node asked; null while the work goes on."""
+    """Kill switches of the queried node; null: the work is not paused."""
 
     node_id: Annotated[int, Field(examples=[1])]
     copying: PauseView | None

@@ -1,4 +1,4 @@
-"""The nodes of the cluster, as each of them knows them by the metadata log."""
+"""The nodes of the cluster, as the metadata log describes them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 
 class ReadListenerView(Wire):
-    """The read listener, as clients are told it."""
+    """The address of the read listener that clients are given."""
 
     host: Annotated[str, Field(examples=["strand-3"])]
     port: int
@@ -20,33 +20,42 @@ class ReadListenerView(Wire):
 
 
 class ClusterNodeView(Wire):
-    """One node. Facts that its release does not tell, or that it has not, are null."""
+    """One node. Facts that its release does not register, or that it lacks, are null."""
 
     node_id: Annotated[int, Field(examples=[3])]
     directory_id: IdText
-    boot_counter: Annotated[int, Field(description="Rises with each start of this directory.")]
+    boot_counter: Annotated[int, Field(description="Increases with each start of this directory.")]
     node_epoch: Annotated[
         int, Field(description="Metadata offset of its registration at its last start.")
     ]
-    registered_ms: Annotated[int, Field(description="Time of that, by the quorum's leader.")]
+    registered_ms: Annotated[
+        int, Field(description="Time of that registration, by the quorum leader's clock.")
+    ]
     liveness: Annotated[
         Literal["live", "fenced", "stopped", "removed"],
         Field(
-            description="`fenced`: silent for too long by the word of the quorum's leader; "
-            "`stopped`: it said that it ends. Claims stand in any case."
+            description="`fenced`: the quorum's leader has received nothing from it for too long; "
+            "`stopped`: it announced its stop. Its claims are in force in any case."
         ),
     ]
     liveness_since_ms: int
     contested: Annotated[
-        bool, Field(description="Two processes have this node id, and neither writes.")
+        bool, Field(description="Two processes use this node id, and neither may write.")
     ]
     quorum_role: Annotated[
         Literal["leader", "voter", "observer"],
-        Field(description="By the node asked: the leader as it knows it, voters by its log."),
+        Field(
+            description="As the queried node sees it: the leader that it knows, and voters by "
+            "its log."
+        ),
     ]
     release: str | None
     feature_levels: Annotated[
-        str | None, Field(description="Levels of the metadata that it knows.", examples=["1 to 1"])
+        str | None,
+        Field(
+            description="Feature levels of the metadata that the node supports.",
+            examples=["1 to 1"],
+        ),
     ]
     http: Annotated[
         str | None, Field(description="URL of its HTTP interface.", examples=["https://n3:9480"])
@@ -59,7 +68,7 @@ class ClusterNodeView(Wire):
 
     @classmethod
     def of_node(cls, node: RegisteredNode, log: LogDescription) -> Self:
-        """The view of a node as the log describes it."""
+        """The view of a node; its role is from the log's description."""
         facts, program = node.facts, node.facts.program
         since_ms = node.timestamp_ms if node.liveness_ms is None else node.liveness_ms
         return cls.of(
@@ -81,7 +90,7 @@ class ClusterNodeView(Wire):
 
 
 class ClusterNodesView(Wire):
-    """All nodes that ever registered, but the removed ones, by id."""
+    """All nodes that ever registered, except the removed ones, by id."""
 
     nodes: list[ClusterNodeView]
     metadata_offset: MetadataOffset

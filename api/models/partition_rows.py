@@ -47,7 +47,7 @@ class Only(StrEnum):
 
 
 class PartitionRow(PartitionName):
-    """A partition as one node tells it: the one that reports its lag, if one does."""
+    """A partition as one node reports it: the node that reports the lag, if there is one."""
 
     node: NodeId
     role: str
@@ -61,16 +61,20 @@ class PartitionRow(PartitionName):
     lag: LagOrNull
     gone_offsets: GoneOffsets
     lost_offsets: Annotated[int, Field(description="Offsets that are recorded as lost.")]
-    local_bytes: Annotated[int | None, Field(description="Null: no replica on its machine.")]
+    local_bytes: Annotated[
+        int | None, Field(description="Null: there is no replica on the node's machine.")
+    ]
     remote_segments: int
     remote_bytes: int
     why_not_copying: Annotated[str | None, Field(examples=["back_off"])]
     why_not_text: str
-    blocked: Annotated[str | None, Field(description="Set while a corrupt segment stops it.")]
+    blocked: Annotated[
+        str | None, Field(description="Set while a corrupt segment stops the partition.")
+    ]
 
     @classmethod
     def of_status(cls, node_id: int, status: PartitionStatus) -> PartitionRow:
-        """The row of a partition as one node has it."""
+        """The row of a partition as one node reports it."""
         lag = status.lag
         return cls.of(
             status,
@@ -84,13 +88,13 @@ class PartitionRow(PartitionName):
 
     @property
     def key(self) -> tuple[str, int, str]:
-        """The row's place in the list."""
+        """The sort key of the row."""
         return self.topic, self.partition, self.topic_id
 
 
 def told_best(rows: Sequence[PartitionRow]) -> PartitionRow:
-    """The row of one partition, of those of several nodes: by the one that reports the lag, else by
-    one that has a replica.
+    """The best row of one partition among those of several nodes: from the node that reports the
+    lag, else from one that has a replica.
     """
     return min(rows, key=lambda each: (each.lag is None, each.local_bytes is None, each.node))
 
@@ -103,7 +107,7 @@ class NodePartitionsView(Surveyed):
 
 
 class WholePartitionsView(Wire):
-    """A page of the partitions of all nodes that answered, each once."""
+    """A page of the partitions of all nodes that answered, without duplicates."""
 
     nodes: list[NodePartView]
     partitions: Annotated[list[PartitionRow], Field(description="By topic, number and topic id.")]
@@ -116,7 +120,7 @@ class StripPiece(Wire):
     start_offset: Offset
     end_offset: Offset
     segment_id: str
-    size_bytes: Annotated[int, Field(description="Of the whole `.log` file.")]
+    size_bytes: Annotated[int, Field(description="Bytes of the whole `.log` file.")]
     max_timestamp_ms: int
 
     @classmethod
@@ -133,13 +137,15 @@ class StripPiece(Wire):
 
 
 class StripView(PartitionName):
-    """Pieces of the tier between two offsets: every one, or where there are more, those at so
-    many places that lie evenly between them.
+    """Pieces of the tier between two offsets: all of them or, if there are too many, those at
+    evenly spaced places.
     """
 
-    first_offset: Annotated[int, Field(description="The first of them.")]
-    last_offset: Annotated[int, Field(description="The last of them, inclusive.")]
-    whole: Annotated[bool, Field(description="False: between two pieces there may be others.")]
+    first_offset: Annotated[int, Field(description="The first offset of the range.")]
+    last_offset: Annotated[int, Field(description="The last offset of the range (inclusive).")]
+    whole: Annotated[
+        bool, Field(description="False: there may be further pieces between two listed ones.")
+    ]
     pieces: list[StripPiece]
     lost_ranges: list[LostRangeView]
     metadata_offset: MetadataOffset

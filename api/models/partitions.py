@@ -1,4 +1,4 @@
-"""Partition status; answers to ListOffsets, a new leader (KIP-405) and a follower's fetch."""
+"""Partition status; answers to ListOffsets, to a new leader (KIP-405) and to a follower's fetch."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class CopyView(Wire):
 
 
 class ErrorView(Wire):
-    """The last thing that went wrong; kept until a copy succeeds."""
+    """The last error; kept until a copy succeeds."""
 
     kind: Annotated[str, Field(examples=["retry_later"])]
     text: str
@@ -54,7 +54,7 @@ class ErrorView(Wire):
 
 
 class LagView(Wire):
-    """Sealed segments that are not copied yet, whether or not they may be."""
+    """Sealed segments that are not copied yet, whether or not they may be copied."""
 
     size_bytes: int
     segments: int
@@ -65,12 +65,12 @@ class LagView(Wire):
 
 LagOrNull = Annotated[
     LagView | None,
-    Field(description="Null if another node leads, which tells it."),
+    Field(description="Null if a different node is beside the leader: that node reports the lag."),
 ]
 
 
 class PartitionView(PartitionName):
-    """Status of a partition on this node; null where it is unknown here."""
+    """Status of a partition on this node; null for values unknown here."""
 
     role: Annotated[
         str,
@@ -99,7 +99,7 @@ class PartitionView(PartitionName):
     remote_segments: int
     remote_bytes: int
     trash_bytes: Annotated[
-        int, Field(description="Of `remote_bytes`, what an expiry mark hides from readers.")
+        int, Field(description="Part of `remote_bytes` that an expiry mark hides from readers.")
     ]
     lost_ranges: list[LostRangeView]
     copying: CopyView | None
@@ -109,17 +109,19 @@ class PartitionView(PartitionName):
     ]
     why_not_text: str
     retry_at_ms: int | None
-    blocked: Annotated[str | None, Field(description="Set while a corrupt segment stops it.")]
+    blocked: Annotated[
+        str | None, Field(description="Set while a corrupt segment stops the partition.")
+    ]
     last_error: ErrorView | None
     last_scrub: Annotated[
         ScrubSummary | None,
-        Field(description="The last scrub posted to the node asked; null: none."),
+        Field(description="The last scrub posted to the queried node; null: none."),
     ]
     metadata_offset: MetadataOffset
 
     @classmethod
     def of_status(cls, status: PartitionStatus, scrub: PartitionScrub | None) -> PartitionView:
-        """The status of the control plane, and the last scrub that this node was told of."""
+        """The view of a status, and the last scrub that was posted to this node."""
         copy, deleting = status.copying, status.delete_state
         return cls.of(
             status,
@@ -133,21 +135,21 @@ class PartitionView(PartitionName):
 
 
 class OffsetView(PartitionName):
-    """An answer of ListOffsets; null where there is no such offset (Kafka's -1)."""
+    """An answer of ListOffsets; null if there is no such offset (Kafka's -1)."""
 
-    timestamp: Annotated[str, Field(description="The timestamp asked for.", examples=["earliest"])]
+    timestamp: Annotated[str, Field(description="The requested timestamp.", examples=["earliest"])]
     offset: OffsetOrNull
     leader_epoch: EpochOrNull
     timestamp_ms: Annotated[
         int | None,
         NullBelowZero,
-        Field(description="Of the record found, for a time or max-timestamp."),
+        Field(description="Timestamp of the record found, for a time or max-timestamp."),
     ]
     metadata_offset: MetadataOffset
 
     @classmethod
     def of_answer(cls, answer: OffsetAnswer, asked: str) -> OffsetView:
-        """`asked` is the timestamp as the request gave it."""
+        """The view of an answer; `asked` is the timestamp as requested."""
         return cls.of(answer, **name_of(answer.partition), timestamp=asked)
 
 
@@ -182,7 +184,7 @@ class LeaderTransitionRequest(Wire):
 
 
 class LeaderTransitionView(PartitionName):
-    """Offset and state with which a new leader goes on copying."""
+    """The offset and state with which a new leader continues copying."""
 
     leader_epoch: Annotated[int, Field(examples=[7])]
     highest_copied_offset: Annotated[
@@ -197,7 +199,8 @@ class LeaderTransitionView(PartitionName):
         list[EpochStart], Field(description="The lineage after this leader's claim.")
     ]
     lineage_cut_at: Annotated[
-        int | None, Field(description="Offset at which that claim would cut the present lineage.")
+        int | None,
+        Field(description="Offset at which this leader's claim would cut the present lineage."),
     ]
     lost_ranges: list[LostRangeView]
     left_overs: Annotated[
@@ -208,7 +211,7 @@ class LeaderTransitionView(PartitionName):
 
     @classmethod
     def of_answer(cls, answer: LeaderTransitionAnswer) -> LeaderTransitionView:
-        """The answer of the remote log manager."""
+        """The view of the remote log manager's answer."""
         return cls.of(
             answer,
             **name_of(answer.partition),
@@ -218,15 +221,14 @@ class LeaderTransitionView(PartitionName):
 
 
 class FollowerFetchView(PartitionName):
-    """The follower's next step: fetch on locally, rebuild from the tier, or truncate fully."""
+    """The follower's next step: fetch from the leader, rebuild from the tier, or truncate fully."""
 
     plan: Literal["fetch_locally", "build_from_tier", "truncate_fully"]
     error_code: Annotated[
         int,
         Field(
-            description="Error code of a Kafka leader's answer to this FETCH:  0, 1 "
-            "(OFFSET_OUT_OF_RANGE) or "
-            "109 (OFFSET_MOVED_TO_TIERED_STORAGE).",
+            description="Error code of a Kafka leader's answer to this FETCH: 0, 1 "
+            "(OFFSET_OUT_OF_RANGE) or 109 (OFFSET_MOVED_TO_TIERED_STORAGE).",
             examples=[109],
         ),
     ]

@@ -20,7 +20,7 @@ NodeIdGiven = Annotated[StrictInt, Field(ge=0, le=INT32_MAX, examples=[2])]
 DirectoryId = Annotated[
     str,
     Field(
-        description="Id of the data directory, a Kafka Uuid: a node with a new disk is another "
+        description="Id of the data directory, a Kafka Uuid: a node with a new disk is a different "
         "voter.",
         examples=["b-Jc1l2sQ1ySHBQ2a4nIlw"],
     ),
@@ -28,16 +28,23 @@ DirectoryId = Annotated[
 
 
 class ReplicaView(Wire):
-    """A voter or observer. Null on other nodes: what only the leader knows."""
+    """A voter or observer. On nodes other than the leader, values that only the leader knows are
+    null.
+    """
 
     node_id: NodeId
     directory_id: DirectoryId
     address: Annotated[
-        str | None, Field(description="Address where a voter listens.", examples=["strand-2:9481"])
+        str | None,
+        Field(description="Address at which a voter listens.", examples=["strand-2:9481"]),
     ]
     log_end_offset: OffsetOrNull
     lag: Annotated[
-        int | None, Field(description="Offsets it has yet to fetch from the leader.", examples=[0])
+        int | None,
+        Field(
+            description="Offsets that the replica has not fetched from the leader yet.",
+            examples=[0],
+        ),
     ]
     last_fetch_ms: Annotated[
         int | None, NullBelowZero, Field(description="Time of its last fetch.")
@@ -45,27 +52,26 @@ class ReplicaView(Wire):
     last_caught_up_ms: Annotated[
         int | None,
         NullBelowZero,
-        Field(description="Time when it last had everything the leader had."),
+        Field(description="Time when the replica last had all of the leader's log."),
     ]
 
     @classmethod
     def of_replica(cls, replica: ReplicaState, leader_end_offset: int) -> ReplicaView:
-        """The lag is counted from the log end of the leader."""
+        """The view of a replica; its lag is counted from the leader's log end."""
         end = replica.log_end_offset
         lag = None if end < 0 else max(leader_end_offset - end, 0)
         return cls.of(replica, address=replica.address or None, lag=lag)
 
 
 class QuorumView(Wire):
-    """The metadata log and this node's place in it."""
+    """The metadata log and this node's state in the quorum."""
 
-    node_id: Annotated[int, Field(description="The node asked.", examples=[1])]
+    node_id: Annotated[int, Field(description="The queried node.", examples=[1])]
     state: Annotated[
         str,
         Field(
             description="State of this node: `leader`, `follower`, `observer` (follows without a "
-            "vote), "
-            "`prospective` or `candidate` (stands for election), `unattached` (looks for a "
+            "vote), `prospective` or `candidate` (in an election), `unattached` (looks for a "
             "leader), `resigned`, `stopped`.",
             examples=["leader"],
         ),
@@ -73,7 +79,7 @@ class QuorumView(Wire):
     leader_id: Annotated[
         int | None,
         NullBelowZero,
-        Field(description="As this node last heard; valid while it leads or follows."),
+        Field(description="The last known leader; valid while this node leads or follows."),
     ]
     leader_epoch: Annotated[int, Field(examples=[12])]
     high_watermark: Offset
@@ -97,15 +103,15 @@ class QuorumView(Wire):
         int | None,
         NullBelowZero,
         Field(
-            description="The damaged tail of this node's log was cut: it does not stand for "
-            "election until it has fetched past this offset again. Null: nothing is missing."
+            description="The damaged tail of this node's log was cut: it does not become a "
+            "candidate until it has fetched past this offset again. Null: nothing is missing."
         ),
     ]
     remembers_nothing: Annotated[
         bool,
         Field(
             description="This voter was formatted and has followed no leader since: it may have "
-            "lost what it acknowledged, and is elected only when every voter answers."
+            "lost records that it acknowledged, and is elected only if every voter answers."
         ),
     ]
     voters: list[ReplicaView]
@@ -115,7 +121,7 @@ class QuorumView(Wire):
     def of_log(
         cls, log: LogDescription, applied_offset: int, digest: bytes, feature_level: int
     ) -> QuorumView:
-        """The log as this node describes it, with the state of its view."""
+        """The view of the log as this node describes it, with its applied state."""
         end = log.log_end_offset
         return cls.of(
             log,
@@ -128,7 +134,7 @@ class QuorumView(Wire):
 
 
 class VoterRequest(Wire):
-    """An observer that is to vote: its ids as in its data directory, and its address."""
+    """An observer to make a voter: its ids as in its data directory, and its address."""
 
     node_id: NodeIdGiven
     directory_id: Annotated[
@@ -148,9 +154,13 @@ class VoterRequest(Wire):
     port: Annotated[StrictInt, Field(ge=1, le=65_535, examples=[9481])]
 
     def voter(self) -> Voter:
-        """The voter for the quorum's records. InvalidRequest: directory id or host is invalid."""
+        """The voter for the quorum's records. InvalidRequest: the directory id or host is
+        invalid.
+        """
         if not is_host(self.host):
-            raise InvalidRequest(f"{self.host[:80]!r} can't be the name of a host", field="host")
+            raise InvalidRequest(
+                f"{self.host[:80]!r} is not a valid host name or IP address", field="host"
+            )
         endpoint = Endpoint(LISTENER_NAME, self.host, self.port)
         return Voter(self.node_id, parse_directory_id(self.directory_id), (endpoint,))
 
@@ -167,12 +177,14 @@ class FeatureLevelRequest(Wire):
     feature_level: Annotated[StrictInt, Field(ge=1, le=32_767, examples=[2])]
     observers_upgraded: Annotated[
         StrictBool,
-        Field(description="Confirm that observers, which the leader can't ask, know the level."),
+        Field(
+            description="Confirm that the observers, which the leader can't ask, support the level."
+        ),
     ] = False
 
 
 class CanStopView(Wire):
-    """Answer if a node may be stopped while the others go on."""
+    """The answer whether a node may be stopped without stopping the quorum."""
 
     node_id: NodeId
     allowed: bool
@@ -180,8 +192,11 @@ class CanStopView(Wire):
 
 
 def parse_directory_id(text: str) -> Uuid:
-    """A directory id. InvalidRequest: not a Uuid, or the zero Uuid, which stands for none."""
+    """Parse a directory id. InvalidRequest: not a Uuid, or the zero Uuid, which means none."""
     found = parse_uuid(text, "directory_id")
     if found == Uuid(bytes(16)):
-        raise InvalidRequest("the zero Uuid names no directory", field="directory_id")
+        raise InvalidRequest(
+            "the zero Uuid is not a directory id: use the one in the node's data directory",
+            field="directory_id",
+        )
     return found

@@ -53,29 +53,30 @@ class SegmentRepairView(Wire):
     action: Annotated[
         RepairAction,
         Field(
-            description="`copy_anew` under a new id; `retire`: others serve its offsets; `leave`."
+            description="`copy_anew`: copy again under a new id; `retire`: other segments serve "
+            "its offsets; `leave`."
         ),
     ]
     outcome: Annotated[
         Outcome,
         Field(
-            description="`would`: not asked for, or not now. `repaired`. `copied`: the new one "
-            "serves, the damaged one is not retired yet. `unrepairable`: every source was asked "
-            "and none "
-            "has a whole copy. `left`, `failed` (a source that could not be asked, a full disk): "
-            "see `text`."
+            description="`would`: a dry run, or postponed. `repaired`. `copied`: the new segment "
+            "serves, the damaged one is not retired yet. `unrepairable`: every source was "
+            "asked and none has an undamaged copy. `left`, `failed` (a source that could "
+            "not be asked, a full disk): see `text`."
         ),
     ]
     text: str
-    source: Annotated[str, Field(description="Source of a whole copy; empty: none was found.")]
+    source: Annotated[str, Field(description="Source of an undamaged copy; empty: none was found.")]
     tried: Annotated[
-        list[str], Field(description="Other sources that were asked, and why they did not serve.")
+        list[str],
+        Field(description="Other sources that were asked, and why they could not be used."),
     ]
     new_segment_id: IdText | None
 
     @classmethod
     def of_repair(cls, told: DamagedSegmentRepair) -> Self:
-        """A damaged segment, and what was done about it."""
+        """The view of a damaged segment and its repair."""
         id_ = told.segment_id
         return cls.of(
             told, **name_of(id_.partition), segment_id=id_.id, new_segment_id=told.new_segment
@@ -95,17 +96,18 @@ class RepairView(Wire):
     checked: Annotated[int, Field(description="Segments read, byte by byte.")]
     checked_bytes: int
     damaged: Annotated[
-        int, Field(description="All damaged segments; `segments` has the first thousand.")
+        int, Field(description="Number of all damaged segments; `segments` has the first thousand.")
     ]
     standing: Annotated[int, Field(description="Damaged segments that are not repaired.")]
     segments: list[SegmentRepairView]
     elsewhere: Annotated[
-        list[str], Field(description="Partitions that another node leads: ask there.")
+        list[str],
+        Field(description="Partitions whose leader is beside a different node: ask that node."),
     ]
     unread: Annotated[list[str], Field(description="Segments that could not be read, and why.")]
 
     @classmethod
     def of_run(cls, run: RepairRun) -> Self:
-        """A run, and the segments that it found damaged."""
+        """The view of a run and the damaged segments that it found."""
         segments = [SegmentRepairView.of_repair(each) for each in run.segments]
         return cls.of(run, apply=run.request.apply, segments=segments)

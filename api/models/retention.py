@@ -1,4 +1,4 @@
-"""Retention of a partition: a plan of deletions, and requests to delete more."""
+"""Retention of a partition: the plan of deletions, and requests to delete more."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlm.retention.retention_plan import Deletion, RetentionPlan
 from rlmm.partition_state import UNLIMITED, TopicPolicy
 
 PLAN_SEGMENTS_MAX = 1_000
-"""Most segments listed in one answer; the sums are over all."""
+"""The most segments listed in one answer; the sums count all of them."""
 
 
 class ExpiringSegment(Wire):
@@ -40,22 +40,25 @@ class ExpiringSegment(Wire):
 
 
 class RetentionPlanView(Wire):
-    """A dry run. The log start moves first; `segments` are deleted in this order, of which the
-    first thousand are listed; the last `trashed_count` of all come into the trash instead.
-    `held_back`: why nothing may be deleted now. `brake`, and `hold` (an admin's, who restored what
-    the policy had taken): why this pass deletes only what lies below the recorded log start.
-    `next_due_ms`: when time retention reaches the next segment.
+    """The plan of the next pass, as a dry run. The log start moves first; `segments` are deleted in
+    this order, and the first thousand are listed; the last `trashed_count` of all go to the trash
+    instead. `held_back`: why nothing may be deleted now. `brake`, and `hold` (by an admin who
+    restored records that the policy had deleted): why this pass deletes only below the recorded log
+    start. `next_due_ms`: when time retention reaches the next segment.
     """
 
     topic: Annotated[str, Field(examples=["payments"])]
     partition: int
     topic_id: TopicIdText
     new_log_start_offset: Annotated[
-        int | None, Field(description="Null: log start stays where it is.", examples=[1200])
+        int | None, Field(description="Null: the log start does not move.", examples=[1200])
     ]
     new_readable_offset: Annotated[
         int | None,
-        Field(description="Readers start there; null: where they do now.", examples=[1500]),
+        Field(
+            description="Readers will start at this offset; null: their start does not move.",
+            examples=[1500],
+        ),
     ]
     segments: list[ExpiringSegment]
     segment_count: int
@@ -68,11 +71,15 @@ class RetentionPlanView(Wire):
     hold: str | None
     accepted: Annotated[
         str | None,
-        Field(description="What was accepted for the next pass of the node asked, and by whom."),
+        Field(
+            description="The share that was accepted for the next pass of the queried node, and "
+            "by whom."
+        ),
     ]
     summary: str
     retention_ms: Annotated[
-        int | None, Field(description="In force; null: unlimited.", examples=[604_800_000])
+        int | None,
+        Field(description="Retention in force; null: unlimited.", examples=[604_800_000]),
     ]
     retention_bytes: int | None
     retention_of: Annotated[str, Field(examples=["the topic's policy"])]
@@ -115,12 +122,15 @@ class RetentionRequest(Wire):
 
 
 class AcceptedPercent(Wire):
-    """Leave for the next pass to take what the plan shows, up to a share of the tiered bytes."""
+    """Let the next pass delete what the plan shows, up to a share of the tiered bytes."""
 
     percent: Annotated[StrictFloat | StrictInt, Field(gt=0, le=100, examples=[85])]
     up_to_offset: Annotated[
         OffsetIn | None,
-        Field(description="`new_readable_offset` of the plan; null as there.", examples=[1200]),
+        Field(
+            description="`new_readable_offset` of the plan; null if it is null there.",
+            examples=[1200],
+        ),
     ]
 
 
@@ -135,21 +145,23 @@ class DeleteRecordsRequest(Wire):
 class DeleteRecordsView(PartitionName):
     """Effect of a deletion of records."""
 
-    log_start_offset: Annotated[int, Field(description="The log start before.")]
+    log_start_offset: Annotated[int, Field(description="The log start before the deletion.")]
     new_log_start_offset: Annotated[
-        int | None, Field(description="Null: the log start is there already, or above.")
+        int | None, Field(description="Null: the log start is at or above it already.")
     ]
-    segment_count: Annotated[int, Field(description="Segments that are deleted as a whole.")]
+    segment_count: Annotated[int, Field(description="Segments that are deleted completely.")]
     size_bytes: int
     kept_to_offset: Annotated[
         int | None,
         Field(
-            description="The new log start lies in a segment that ends here (inclusive): it is not "
-            "read below, but its bytes stay until the log start passes this. Null: no such segment."
+            description="Last offset (inclusive) of the segment that contains the new log start: "
+            "offsets below the log start are not readable, but the segment's bytes are kept "
+            "until the log start passes this offset. Null: no such segment."
         ),
     ]
     held_back: Annotated[
-        str | None, Field(description="Why it would be refused now; null: it would be done.")
+        str | None,
+        Field(description="Why the deletion would be refused now; null: it would be done."),
     ]
     changed: bool
     dry_run: bool

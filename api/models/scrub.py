@@ -15,7 +15,7 @@ from rlm.node_files.scrub_results import DAMAGE_MAX, DamagedSegment, PartitionSc
 from rlmm.segment import RemoteLogSegmentMetadata
 
 PARTITIONS_MAX = 100
-"""Most partitions in one body."""
+"""The most partitions in one body."""
 
 FINDINGS_MAX = 20
 _Count = Annotated[StrictInt, Field(ge=0, le=INT64_MAX)]
@@ -46,9 +46,8 @@ class DamagedSegmentView(Wire):
 
 class PartitionScrubView(Wire):
     """The last scrub of a partition, of its segments from `first_offset` to `last_offset`.
-
-    `damaged` counts all damaged segments, `damage` describes the first of them; `unread` ones could
-    not be had from the store; `deleted` ones were deleted meanwhile.
+    `damaged` counts all damaged segments, `damage` describes the first of them; `unread` segments
+    could not be read from the store; `deleted` ones were deleted meanwhile.
     """
 
     topic: Annotated[StrictStr, Field(max_length=249)]
@@ -66,11 +65,11 @@ class PartitionScrubView(Wire):
 
     @classmethod
     def of_scrub(cls, result: PartitionScrub) -> PartitionScrubView:
-        """A scrub that was posted to this node."""
+        """The view of a scrub that was posted to this node."""
         return cls.of(result, **name_of(result.partition))
 
     def result(self) -> PartitionScrub:
-        """The result. InvalidRequest: a topic name or id is invalid."""
+        """Parse the result. InvalidRequest: a topic name or id is invalid."""
         check_topic_name(self.topic)
         return PartitionScrub(
             TopicIdPartition(self.topic, parse_uuid(self.topic_id, "topic_id"), self.partition),
@@ -104,7 +103,7 @@ class ScrubSummary(Wire):
     first_offset: int
     last_offset: int
     segments: int
-    unread: Annotated[int, Field(description="Segments that could not be had from the store.")]
+    unread: Annotated[int, Field(description="Segments that could not be read from the store.")]
     damaged: Annotated[
         int, Field(description="Segments known to be damaged; `/v1/jobs/scrub` describes them.")
     ]
@@ -116,19 +115,21 @@ class SegmentDetail(SegmentView):
     last_scrubbed_ms: Annotated[
         int | None,
         Field(
-            description="Null: no scrub is known here, or some of its segments could not be read."
+            description="Null: this node has no scrub of it, or some segments could not be read."
         ),
     ]
     damage: Annotated[
         list[ScrubFindingView],
-        Field(description="Findings of a scrub; kept until one has read the segment again."),
+        Field(
+            description="Findings of a scrub; kept until a later scrub has read the segment again."
+        ),
     ]
 
     @classmethod
     def of_scrubbed(
         cls, segment: RemoteLogSegmentMetadata, result: PartitionScrub | None
     ) -> SegmentDetail:
-        """A segment, and the last scrub of its partition."""
+        """The view of a segment, with the last scrub of its partition."""
         damaged = None if result is None else result.damage_of(segment.segment_id.id)
         reached = (
             result is not None
@@ -144,13 +145,15 @@ class SegmentDetail(SegmentView):
 
 
 class ScrubPost(Wire):
-    """Partitions whose segments were all scrubbed."""
+    """Partitions all of whose segments were scrubbed."""
 
     partitions: Annotated[list[PartitionScrubView], Field(max_length=PARTITIONS_MAX)]
 
 
 class ScrubKept(Wire):
-    """Result of a post; `unknown` partitions are not this cluster's, or gone, and are not kept."""
+    """The result of a post. `unknown` partitions, of a different cluster or deleted, are
+    not kept.
+    """
 
     kept: int
     unknown: int
@@ -161,6 +164,6 @@ class ScrubPage(Wire):
 
     partitions: list[PartitionScrubView]
     damaged_segments: Annotated[
-        int, Field(description="In all partitions, not only those of this page.")
+        int, Field(description="Damaged segments in all partitions, not only on this page.")
     ]
     next_cursor: NextCursor

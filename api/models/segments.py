@@ -46,8 +46,8 @@ class StoredObjects(Wire):
 
     @classmethod
     def of_custom(cls, custom_metadata: bytes | None) -> StoredObjects | None:
-        """The objects; None for metadata of another RemoteStorageManager, which only that one can
-        read.
+        """The objects; None for custom metadata of a different RemoteStorageManager, which only
+        that one can read.
         """
         if custom_metadata is None:
             return None
@@ -81,7 +81,7 @@ class SegmentView(PartitionName):
     event_timestamp_ms: int
     broker_id: int
     txn_index_empty: bool
-    custom_metadata: Annotated[str | None, Field(description="As stored, in base64.")]
+    custom_metadata: Annotated[str | None, Field(description="The stored bytes, in base64.")]
     objects: StoredObjects | None
     token: Annotated[
         int | None, Field(description="Metadata offset of the claim under which it was started.")
@@ -94,7 +94,7 @@ class SegmentView(PartitionName):
 
     @classmethod
     def of_segment(cls, segment: RemoteLogSegmentMetadata) -> SegmentView:
-        """A row of the metadata."""
+        """The view of a row of the metadata."""
         custom = segment.custom_metadata
         return cls(
             **name_of(segment.segment_id.partition),
@@ -121,7 +121,7 @@ class SegmentView(PartitionName):
 
 
 class SegmentPage(Wire):
-    """Segments by their lowest leader epoch (or the one asked for), then start offset, then id."""
+    """Segments by their lowest leader epoch (or the requested one), then start offset, then id."""
 
     segments: list[SegmentView]
     next_cursor: NextCursor
@@ -134,16 +134,15 @@ class SegmentLookup(Wire):
     valid_until: Annotated[
         int,
         Field(
-            description="Last offset, inclusive, that may be read from this segment: it can reach "
-            "further "
-            "than the lineage, and offsets above must not be read.",
+            description="Last offset (inclusive) that may be read from this segment: the segment "
+            "may extend beyond the lineage, and offsets after this one must not be read.",
             examples=[1299],
         ),
     ]
 
 
 class SegmentChange(Wire):
-    """A committed record about a segment, as it was proposed: accepted or not."""
+    """A committed record about a segment, as it was proposed, accepted or not."""
 
     metadata_offset: Offset
     metadata_epoch: int

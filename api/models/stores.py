@@ -19,7 +19,7 @@ class StoreLocationView(Wire):
     bucket: Annotated[str | None, Field(description="Of an S3 store.", examples=["tier"])]
     prefix: Annotated[str, Field(description="Prepended to every key.", examples=["tier/"])]
     endpoint_url: Annotated[
-        str | None, Field(description="As this node reaches it; null is AWS itself.")
+        str | None, Field(description="The endpoint that this node uses; null: AWS itself.")
     ]
     region: Annotated[str | None, Field(description="Of an S3 store.", examples=["us-east-1"])]
     addressing_style: Annotated[
@@ -29,7 +29,7 @@ class StoreLocationView(Wire):
 
     @classmethod
     def of_location(cls, location: StoreLocation | None) -> StoreLocationView | None:
-        """Fields of S3 are null for another kind of store."""
+        """The view of a location; S3 fields are null for a store of a different kind."""
         if location is None:
             return None
         of_s3 = {} if location.kind == "s3" else dict.fromkeys(S3_FIELDS)
@@ -38,21 +38,23 @@ class StoreLocationView(Wire):
 
 
 class StoreView(Wire):
-    """A store that the settings of the node asked name, or that segments name."""
+    """A store that the queried node's settings or any segments name."""
 
     name: Annotated[str, Field(examples=["main"])]
-    configured: Annotated[bool, Field(description="False: its segments can't be read here.")]
+    configured: Annotated[bool, Field(description="False: this node can't read its segments.")]
     default: Annotated[bool, Field(description="New copies go here.")]
-    problem: Annotated[str | None, Field(description="Why it can't be used now.")]
+    problem: Annotated[str | None, Field(description="Why the store can't be used now.")]
     location: Annotated[
         StoreLocationView | None, Field(description="Null for a store that is not configured.")
     ]
     segments: Annotated[
         int | None,
-        Field(description="Segments in it, by the metadata; null: not counted.", examples=[120]),
+        Field(
+            description="Segments in the store, by the metadata; null: not counted.", examples=[120]
+        ),
     ]
     size_bytes: Annotated[
-        int | None, Field(description="Of their `.log` files; null: not counted.")
+        int | None, Field(description="Bytes of their `.log` files; null: not counted.")
     ]
 
 

@@ -31,15 +31,14 @@ class TieredPartitionView(Wire):
     goes_from_ms: Annotated[
         int | None,
         Field(
-            description="About when its deletion starts, ms since the epoch; nodes measure the "
-            "grace, "
-            "no clock decides."
+            description="Approximate start of its deletion, ms since the epoch. The nodes "
+            "measure the grace; no clock decides."
         ),
     ]
 
     @classmethod
     def of_state(cls, state: PartitionState) -> TieredPartitionView:
-        """The state of a partition in the metadata."""
+        """The view of a partition's state in the metadata."""
         going = state.delete_state
         return cls(
             partition=state.partition.partition,
@@ -69,32 +68,35 @@ class TieredDataView(Wire):
 
 
 class TieredDataChange(Wire):
-    """Number of partitions that a request changed, without those that were so already."""
+    """Number of partitions that a request changed, without those already in that state."""
 
     topic: Annotated[str, Field(examples=["payments"])]
     changed: Annotated[int, Field(examples=[12])]
     goes_from_ms: Annotated[
-        int | None, Field(description="Earliest of all marked partitions; null without one.")
+        int | None,
+        Field(description="The earliest start of all marked partitions; null if there is none."),
     ]
 
 
 class UndoRequest(Wire):
-    """Bring what retention hid of the topic back with it, as `trash/restore` does."""
+    """Undo the deletion, and make the records readable again that retention had hidden, as
+    `trash/restore` does.
+    """
 
     why: Reason
     hold: Annotated[
         StrictBool | None,
         Field(
-            description="Stop the retention of partitions with something in the trash; null: of "
-            "those where the policy that stands would take the same again."
+            description="Stop the retention of partitions with segments in the trash; null: only "
+            "of those whose policy in force would delete the same again."
         ),
     ] = None
 
 
 class DeletionUndone(TieredDataChange):
-    """`restored`: partitions of which readers have again what retention had hidden. Without
-    `hold`, its next pass hides anew what the policy lets go.
+    """`restored`: partitions in which records are readable again that retention had hidden. Without
+    `hold`, the next pass of retention hides them again if the policy says so.
     """
 
     restored: int
-    held: Annotated[int, Field(description="Those of them whose retention waits.")]
+    held: Annotated[int, Field(description="Restored partitions whose retention is on hold.")]

@@ -18,25 +18,25 @@ from rlmm.records.control_records import TopicPolicyChange
 
 
 class TopicSummary(Wire):
-    """A topic that this node knows. Several topic ids: it was deleted and made again."""
+    """A topic that this node knows. It has several topic ids if it was deleted and recreated."""
 
     topic: Annotated[str, Field(examples=["payments"])]
     topic_ids: list[TopicIdText]
     why_not_tiered: Annotated[
         str | None,
         Field(
-            description="Why the node asked leaves it out by its name, by its own file or the "
-            "settings of the cluster; null: it does not."
+            description="Why the queried node does not tier the topic because of its name, by "
+            "its own file or the settings of the cluster; null: it may tier it."
         ),
     ]
-    partitions: Annotated[int, Field(description="Over all topic ids.", examples=[3])]
+    partitions: Annotated[int, Field(description="Partitions of all topic ids.", examples=[3])]
     remote_segments: int
     remote_bytes: int
     lag: Annotated[
         LagView | None,
         Field(
-            description="Sum over the partitions that this node leads, with the highest age; null "
-            "if it leads none."
+            description="Sum over the partitions that this node leads, with the highest age; "
+            "null if it leads none."
         ),
     ]
 
@@ -65,7 +65,7 @@ class TopicPage(Wire):
 
 
 class PartitionSummary(Wire):
-    """One partition in a topic's list; its own route tells everything."""
+    """One partition in a topic's list; its own route has more details."""
 
     partition: int
     topic_id: TopicIdText
@@ -87,7 +87,7 @@ class PartitionSummary(Wire):
 
     @classmethod
     def of_status(cls, status: PartitionStatus) -> PartitionSummary:
-        """The status, without the partition's own topic."""
+        """The view of a status, without the topic."""
         return cls.of(
             status,
             partition=status.partition.partition,
@@ -108,8 +108,8 @@ Bytes = Annotated[StrictInt, Field(ge=0, le=INT64_MAX, examples=[1_099_511_627_7
 
 
 class PolicyRequest(Wire):
-    """The whole new policy of a topic; a retention of null is unlimited. Retention is for one topic
-    id, the switches for every topic of the name.
+    """The complete new policy of a topic; a retention of null is unlimited. The retention is for
+    one topic id, the switches for every topic of the name.
     """
 
     retention_ms: Milliseconds | None
@@ -119,21 +119,21 @@ class PolicyRequest(Wire):
     follow_delete_records: Annotated[
         StrictBool,
         Field(
-            description="The tier's log start follows DeleteRecords on the broker. Left out: it "
-            "does not, even if it did before."
+            description="The tier's log start follows DeleteRecords on the broker. Left out: "
+            "false, even if it was true before."
         ),
     ] = False
     why: Annotated[
         str,
-        Field(max_length=WHY_CHARACTERS_MAX, description="Reason, kept in the audit only."),
+        Field(max_length=WHY_CHARACTERS_MAX, description="Reason, recorded in the audit only."),
     ] = ""
     replaces_offset: Annotated[
         StrictInt | None,
         Field(
             ge=0,
             le=INT64_MAX,
-            description="`offset` of the policy it replaces, null for the defaults: 409 when "
-            "another one stands by then. Left out: whichever stands.",
+            description="`offset` of the policy to replace, null for the defaults: 409 if a "
+            "different one is in force by then. Left out: replaces any policy.",
             examples=[5107],
         ),
     ] = None
@@ -141,8 +141,8 @@ class PolicyRequest(Wire):
         str | None,
         Field(
             max_length=100,
-            description="Topic id that the retention is for. Null: the newest of the name, or the "
-            "first that will have it.",
+            description="Topic id that the retention is for. Null: the newest of the name, or "
+            "the first one to come.",
         ),
     ] = None
 
@@ -177,13 +177,13 @@ class PolicyView(Wire):
     topic: Annotated[str, Field(examples=["payments"])]
     topic_id: Annotated[
         TopicIdText | None,
-        Field(description="Topic id of this answer; null: the metadata knows none yet."),
+        Field(description="Topic id of this answer; null: the metadata has none yet."),
     ]
     set_for: Annotated[
         TopicIdText | None,
         Field(
-            description="Topic id that the retention was set for; it applies to no other. Null: "
-            "none was set, or it is for the first topic that will have the name."
+            description="Topic id that the retention was set for; it applies to no other topic. "
+            "Null: none was set, or it is for the first topic to come with this name."
         ),
     ]
     retention_ms: Annotated[int | None, Field(examples=[604_800_000])]
@@ -193,12 +193,12 @@ class PolicyView(Wire):
     follow_delete_records: bool
     offset: Annotated[
         int | None,
-        Field(description="Metadata offset that set it; null for the defaults.", examples=[5107]),
+        Field(description="Metadata offset of its record; null for the defaults.", examples=[5107]),
     ]
 
     @classmethod
     def of_policy(cls, topic: str, topic_id: Uuid, policy: TopicPolicy) -> PolicyView:
-        """A topic id of zero is shown as null."""
+        """The view of a policy; a topic id of zero is shown as null."""
         return cls.of(
             policy,
             topic=topic,
@@ -216,15 +216,15 @@ class PolicySet(PolicyView):
     changed: Annotated[
         list[str],
         Field(
-            description="Fields that differ from the replaced policy, also those that the request "
-            "left out, which get their defaults.",
+            description="Fields that differ from the replaced policy, including those that the "
+            "request left out and that got their defaults.",
             examples=[["retention_ms"]],
         ),
     ]
 
 
 def changed_fields(before: PolicyView, after: PolicyView) -> dict[str, int | bool | None]:
-    """Fields that differ between two policies, with the values before."""
+    """Fields that differ between two policies, with their earlier values."""
     names = (
         "retention_ms", "retention_bytes", "copy_paused", "delete_paused", "follow_delete_records",
     )  # fmt: skip

@@ -1,4 +1,6 @@
-"""The trash: what retention hid from readers and did not delete yet, and topics to be deleted."""
+"""The trash: records that retention hid from readers and has not deleted yet, and topics to be
+deleted.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,15 @@ MARKED = PartitionDeleteState.DELETE_PARTITION_MARKED
 
 
 class TrashMark(Wire):
-    """Everything below `before_offset`, from the mark before on, is in the trash."""
+    """Everything from the previous mark up to `before_offset` (exclusive) is in the trash."""
 
     before_offset: Annotated[int, Field(examples=[1500])]
     marked_at_offset: Annotated[
-        int, Field(description="Metadata offset of its last record.", examples=[5107])
+        int, Field(description="Metadata offset of the mark's last record.", examples=[5107])
     ]
     marked_ms: int
     goes_from_ms: Annotated[
-        int, Field(description="About when its deletion starts; measured time decides.")
+        int, Field(description="Approximate start of its deletion; measured time decides.")
     ]
     segments: int
     size_bytes: int
@@ -45,7 +47,9 @@ class TrashMark(Wire):
 
 
 class TrashHold(Wire):
-    """Retention takes nothing until the topic has another retention, or the hold is released."""
+    """Retention deletes nothing until the topic gets a different retention, or the hold is
+    released.
+    """
 
     who: str
     why: str
@@ -57,7 +61,7 @@ class TrashHold(Wire):
 
 
 class TrashedPartition(PartitionName):
-    """A partition with something in the trash, or with a hold. `state`: `deleted` (all of it is
+    """A partition with segments in the trash, or with a hold. `state`: `deleted` (all of it is
     marked for deletion), `expired` (by retention: `marks`), or `held`.
     """
 
@@ -67,7 +71,8 @@ class TrashedPartition(PartitionName):
     segments: int
     size_bytes: int
     goes_from_ms: Annotated[
-        int | None, Field(description="About when the first of it is deleted; null: nothing is.")
+        int | None,
+        Field(description="Approximate start of the first deletion; null: none is planned."),
     ]
     marks: list[TrashMark]
     hold: TrashHold | None
@@ -91,32 +96,32 @@ class TrashedPartition(PartitionName):
 
 
 class TrashPage(Wire):
-    """Partitions with something in the trash, by topic and number."""
+    """Partitions with segments in the trash, by topic and number."""
 
     partitions: list[TrashedPartition]
     delegated_partitions: Annotated[
         int,
         Field(
-            description="Partitions in mode DELEGATED: their retention is the broker's, which has "
-            "no trash. Their topics have one."
+            description="Partitions in mode DELEGATED: the broker carries out their retention, "
+            "without a trash. Deleted topics go to the trash all the same."
         ),
     ]
     trash_s: Annotated[
-        float, Field(description="`retention.trash_s` of the node that is asked; 0: no trash.")
+        float, Field(description="`retention.trash_s` of the queried node; 0: no trash.")
     ]
     next_cursor: NextCursor
     metadata_offset: MetadataOffset
 
 
 class RestoreRequest(Wire):
-    """Take all expiry marks of the partition back."""
+    """Remove all expiry marks of the partition."""
 
     why: Reason
     hold: Annotated[
         StrictBool | None,
         Field(
-            description="Stop its retention until the topic has another retention, or it is "
-            "released; null: if the policy that stands would take the same again."
+            description="Stop its retention until the topic gets a different retention, or the "
+            "hold is released; null: only if the policy in force would delete the same again."
         ),
     ] = None
 
@@ -128,7 +133,9 @@ class ReleaseRequest(Wire):
 
 
 class RestoredPartition(PartitionName):
-    """Readers start at `log_start_offset` again. `hold`: retention waits."""
+    """The restored partition: readers start at `log_start_offset` again. `hold`: its retention is
+    on hold.
+    """
 
     log_start_offset: OffsetOrNull
     segments: int
@@ -137,15 +144,15 @@ class RestoredPartition(PartitionName):
 
 
 class EmptyTrashRequest(Wire):
-    """Delete what is in the trash without waiting for its time."""
+    """Delete the content of the trash without waiting for its time."""
 
     reason: Reason
     dry_run: StrictBool = True
     up_to_offset: Annotated[
         OffsetIn | None,
         Field(
-            description="`new_log_start_offset` of the dry run, or `before_offset` of a mark: what "
-            "came into the trash later stays. Needed unless `dry_run`.",
+            description="`new_log_start_offset` of the dry run, or `before_offset` of a mark: "
+            "segments that came into the trash later stay. Required unless `dry_run`.",
             examples=[1500],
         ),
     ] = None

@@ -17,26 +17,32 @@ from api.models.partitions import LagView
 from rlm.copy.partition_status import CopyUnderWay, PartitionStatus
 from rlm.delete.clean_up_tasks import PendingCleanUp
 
-NodeId = Annotated[int, Field(description="The node that tells it.", examples=[3])]
+NodeId = Annotated[int, Field(description="The node that reports it.", examples=[3])]
 GoneOffsets = Annotated[
-    int, Field(description="Uncopied offsets that the broker has no more, not recorded as lost.")
+    int,
+    Field(
+        description="Uncopied offsets that the broker no longer has and that are not recorded as "
+        "lost."
+    ),
 ]
 
 
 class LaggingView(PartitionName):
-    """A partition that is behind, by the node that copies it."""
+    """A partition that is behind, as the node that copies it reports it."""
 
     node: NodeId
     lag: LagView
     gone_offsets: GoneOffsets
     why_not_copying: Annotated[str | None, Field(examples=["back_off"])]
     why_not_text: str
-    blocked: Annotated[str | None, Field(description="Set while a corrupt segment stops it.")]
+    blocked: Annotated[
+        str | None, Field(description="Set while a corrupt segment stops the partition.")
+    ]
 
     @classmethod
     def of_status(cls, node_id: int, status: PartitionStatus) -> LaggingView:
         """The view of a partition's status, which has a lag."""
-        assert status.lag is not None, "it is behind"
+        assert status.lag is not None, "a partition that is behind has a lag"
         return cls.of(
             status,
             **name_of(status.partition),
@@ -55,8 +61,8 @@ class LagSumView(LagView):
     """The sum over partitions, with the highest age."""
 
     partitions: Annotated[int, Field(description="Partitions whose lag is known.")]
-    behind: Annotated[int, Field(description="Of these, those that lag or are blocked.")]
-    blocked: Annotated[int, Field(description="Stopped by a corrupt segment.")]
+    behind: Annotated[int, Field(description="Partitions of these that lag or are blocked.")]
+    blocked: Annotated[int, Field(description="Partitions that a corrupt segment stops.")]
     gone_offsets: GoneOffsets
 
     @classmethod
@@ -78,7 +84,7 @@ class LagSumView(LagView):
 
 
 def worst_of(partitions: Iterable[LaggingView]) -> list[LaggingView]:
-    """The most urgent of them."""
+    """The most urgent of these partitions."""
     return heapq.nsmallest(
         WORST_SHOWN,
         partitions,
@@ -89,7 +95,8 @@ def worst_of(partitions: Iterable[LaggingView]) -> list[LaggingView]:
 Worst = Annotated[
     list[LaggingView],
     Field(
-        description=f"The {WORST_SHOWN} most urgent: gone offsets, then blocked, then the oldest."
+        description=f"The {WORST_SHOWN} most urgent: first those with gone offsets, then blocked "
+        "ones, then the oldest lag."
     ),
 ]
 
@@ -100,7 +107,8 @@ class NodeLagView(Surveyed):
     total: LagSumView
     worst: Worst
     partitions: Annotated[
-        list[LaggingView], Field(description="Those behind, by topic, number and topic id.")
+        list[LaggingView],
+        Field(description="Partitions that are behind, by topic, number and topic id."),
     ]
     next_cursor: NextCursor
 
@@ -119,30 +127,32 @@ class WholeLagView(Wire):
     by_node: list[NodeLagSum]
     worst: Worst
     partitions: Annotated[
-        list[LaggingView], Field(description="Those behind, by topic, number, topic id and node.")
+        list[LaggingView],
+        Field(description="Partitions that are behind, by topic, number, topic id and node."),
     ]
     next_cursor: NextCursor
 
 
 class TopicSizeView(Wire):
-    """Sizes of one topic name, over all its topic ids."""
+    """Sizes of all topic ids of one topic name."""
 
     topic: Annotated[str, Field(examples=["payments"])]
     partitions: int
     remote_segments: int
-    remote_bytes: Annotated[int, Field(description="In the tier, its trash included.")]
+    remote_bytes: Annotated[int, Field(description="Bytes in the tier, its trash included.")]
     trash_bytes: Annotated[
-        int, Field(description="Of these, what an expiry mark hides from readers.")
+        int, Field(description="Part of `remote_bytes` that an expiry mark hides from readers.")
     ]
     replicas: Annotated[int, Field(description="Replicas on the brokers' disks.")]
     local_bytes: Annotated[
-        int, Field(description="Of their `.log` files, and of held segments.", examples=[4096])
+        int,
+        Field(description="Bytes of their `.log` files, and of held segments.", examples=[4096]),
     ]
 
     @classmethod
     def of_nodes(cls, parts: Sequence[tuple[int, TopicSizeView]]) -> TopicSizeView:
-        """The sizes over all nodes. The tier's part is that of the node with the highest metadata
-        offset, which comes with each.
+        """The sizes over all nodes. Each part comes with its metadata offset: the tier's sizes are
+        those of the node with the highest one.
         """
         _, newest = max(parts, key=itemgetter(0))
         return newest.model_copy(
@@ -171,7 +181,7 @@ class LocalSizeView(Wire):
 
 
 class NodeSizesView(Surveyed):
-    """Sizes on this node's machine, and those of the tier as it knows them."""
+    """Sizes on this node's machine, and those of the tier by its metadata."""
 
     local: LocalSizeView
     topics: list[TopicSizeView]
@@ -179,7 +189,7 @@ class NodeSizesView(Surveyed):
 
 
 class WholeSizesView(Wire):
-    """Sizes over all nodes that answered. Replicas count on each machine, the tier once."""
+    """Sizes over all nodes that answered. Replicas are counted on each machine, the tier once."""
 
     nodes: list[NodePartView]
     tier: TierTotals
@@ -189,7 +199,7 @@ class WholeSizesView(Wire):
 
 
 class RunningView(PartitionName):
-    """A copy under way, or objects of a segment that are being deleted."""
+    """A copy under way, or a deletion of a segment's objects."""
 
     node: NodeId
     kind: Literal["copy", "delete"]
@@ -199,7 +209,7 @@ class RunningView(PartitionName):
     bytes_done: int | None
     bytes_total: int | None
     due_ms: Annotated[
-        int | None, Field(description="Time at which the last of its objects may go.")
+        int | None, Field(description="Time from which the last of its objects may be deleted.")
     ]
     why: str | None
 
@@ -222,7 +232,7 @@ class RunningView(PartitionName):
 
 
 class RunningSumView(Wire):
-    """Number of copies and deletions, and the copies' bytes."""
+    """Number of copies and deletions, and the bytes of the copies."""
 
     copies: int
     bytes_done: int
@@ -271,7 +281,7 @@ class WholeProblemsView(Wire):
     problems: list[ProblemOfNode]
     log_dir_problem_count: int
     log_dir_problems: Annotated[
-        list[LogDirProblemOfNode], Field(description="The first hundred of each node.")
+        list[LogDirProblemOfNode], Field(description="The first hundred problems of each node.")
     ]
 
     @classmethod

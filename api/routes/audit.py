@@ -1,4 +1,4 @@
-"""The audit: deletes and moves of this node or of all, and their reasons."""
+"""The audit: deletions and moves by this node or by all nodes, with their reasons."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHOLE_LISTING = "audit of the cluster"
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The lines wanted, by the query of a request."""
+    """The filters of a request's query."""
 
     query: Mapping[str, object]
     matches: Callable[[AuditLine], bool]
@@ -61,14 +61,16 @@ async def _wanted(
 Wanted = Annotated[Filters, Depends(_wanted)]
 
 
-@router.get("/audit", summary="Deletes and moves of this node, newest first")
+@router.get("/audit", summary="Deletions and moves of this node, newest first")
 async def list_audit(
     context: Context,
     wanted: Wanted,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> AuditPageView:
-    """Each node has its own audit, kept up to a number of bytes; the oldest lines go first."""
+    """Each node has its own audit, kept up to a number of bytes; the oldest lines are dropped
+    first.
+    """
     before = None if cursor is None else _position(wanted.query, cursor)
     page = await context.audit.newest(before, limit, wanted.matches)
 
@@ -86,7 +88,7 @@ async def list_audit(
     )
 
 
-@router.get("/cluster/audit", summary="Deletes and moves of all nodes, newest first")
+@router.get("/cluster/audit", summary="Deletions and moves of all nodes, newest first")
 async def list_whole_audit(
     request: Request,
     context: Context,
@@ -94,8 +96,8 @@ async def list_whole_audit(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeAuditView:
-    """Lines in the order of time, each node's by its own clock. The lines of a node that does not
-    answer come on the first page for which it answers again.
+    """Lines in order of time, each node's by its own clock. If a node does not answer, its lines
+    come on the first page for which it answers again.
     """
     places = dict[int, str]()
     if cursor is not None:
@@ -129,8 +131,8 @@ def _whole_cursor(wanted: Filters, places: Mapping[int, str]) -> str:
     cursor = encode_cursor(WHOLE_LISTING, wanted.query, (encode_places(places),))
     if len(cursor) > CURSOR_CHARACTERS_MAX:
         raise InvalidRequest(
-            f"a cursor does not hold the places of {len(places)} nodes: ask for all lines in one "
-            "page, or each node for its own (`GET /v1/audit`)",
+            f"a cursor has no room for the places of {len(places)} nodes: request all lines in "
+            "one page, or each node's own (`GET /v1/audit`)",
             field="limit",
         )
     return cursor
@@ -140,7 +142,7 @@ def _position(filters: Mapping[str, object], cursor: str) -> AuditPosition:
     file, offset = (int(each) for each in decode_cursor(LISTING, filters, cursor, (int, int)))
     if not 0 <= file <= INT64_MAX or not 0 <= offset <= INT64_MAX:
         raise InvalidRequest(
-            "no such place in this list: pass `next_cursor` unchanged", field="cursor"
+            "not a cursor of this list: pass `next_cursor` unchanged", field="cursor"
         )
     return AuditPosition(file, offset)
 

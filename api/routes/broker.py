@@ -1,4 +1,4 @@
-"""Calls of the broker's plug-in, whose bodies and headers docs/BROKER_PROTOCOL.md has."""
+"""Calls of the broker's plug-in; docs/BROKER_PROTOCOL.md describes their bodies and headers."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ INDEXES = (
 )
 """The indexes in the order of Kafka's numbers (RemoteStorageManager.IndexType)."""
 OF_A_FOLLOWER = frozenset({IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH})
-"""The indexes that a follower asks for. It goes on behind the row that it names, and gets none from
-before a cut.
+"""The indexes that a follower requests. It continues after the segment row that it names, and gets
+no index from before a cut of the lineage.
 """
 
 _log = logging.getLogger("strandline.api")
@@ -103,13 +103,15 @@ DEADLINES_S = {
     Call.DELETE: DELETE_DEADLINE_S,
     Call.PHASE: PHASE_DEADLINE_S,
 }
-"""The deadline of each call that is no read. Each is below the plug-in's own."""
+"""The deadline of each call other than a read. Each is shorter than the plug-in's own."""
 DELETE_STEPS = {
     PartitionDeleteState.DELETE_PARTITION_MARKED: AuditAction.PARTITION_MARKED,
     PartitionDeleteState.DELETE_PARTITION_STARTED: AuditAction.PARTITION_DELETE_STARTED,
 }
-"""The steps of a partition's deletion that change something; the node itself ends it."""
-BY_PLUGIN = "by the call of the broker's plug-in, without a grace"
+"""The steps of a partition's deletion that change something; the node itself records the
+last step.
+"""
+BY_PLUGIN = "by a call of the broker's plug-in, without a grace period"
 
 
 async def broker_calls(
@@ -120,9 +122,11 @@ async def broker_calls(
         str, Header(alias=PROTOCOL_HEADER, max_length=HEADER_CHARACTERS_MAX, description="1.")
     ] = "",
 ) -> BrokerCalls:
-    """The answers to the plug-in, for a request that speaks its protocol."""
+    """The implementation of the plug-in's calls, if the request speaks its protocol."""
     if request.headers.get("content-type") != MEDIA_TYPE:
-        raise HTTPException(415, f"the body of a broker's call is {MEDIA_TYPE}")
+        raise HTTPException(
+            415, f"the body of a broker's call has to have the media type {MEDIA_TYPE}"
+        )
     if protocol != str(PROTOCOL):
         raise SessionRefused(
             f"this node speaks protocol {PROTOCOL} with brokers' plug-ins, not {protocol!r}: use "
@@ -130,7 +134,9 @@ async def broker_calls(
             reason="PROTOCOL",
         )
     if context.broker is None:
-        raise RetryLater("this node serves no broker")
+        raise RetryLater(
+            "this node serves no broker: call the node beside the broker, or set kafka.broker here"
+        )
     return context.broker
 
 
@@ -176,7 +182,9 @@ async def broker_copy(
 
 
 class _FilesAnswer(StreamAnswer):
-    """An answer that begins while the body still comes; only behind that a client has left."""
+    """An answer that begins before the whole body was read; only after that a disconnect can be
+    noticed.
+    """
 
     body_was_read: asyncio.Event
 
@@ -207,13 +215,15 @@ async def _files(request: Request, was_read: asyncio.Event) -> AsyncGenerator[by
             yield chunk
         was_read.set()
     except (ClientDisconnect, HTTPException):
-        raise RetryLater("the broker left, or sent nothing for too long") from None
+        raise RetryLater("the broker disconnected, or sent nothing for too long") from None
 
 
 async def _heartbeats(
     copying: Coroutine[Any, Any, bytes], go: asyncio.Event | None = None
 ) -> AsyncGenerator[bytes]:
-    """A byte each second while the copy goes on, one when `go` is set, then its outcome."""
+    """A byte each second while the copy is under way, one when `go` is set, then the copy's
+    outcome.
+    """
     copy = asyncio.create_task(copying, name="copy for the broker")
     asked = None if go is None else asyncio.create_task(go.wait())
     try:
@@ -231,7 +241,7 @@ async def _heartbeats(
         copy.cancel()
         if asked is not None:
             asked.cancel()
-        # Only then it is certain that no byte of the segment follows.
+        # Once the copy has ended, no further byte of the segment can arrive.
         await asyncio.gather(copy, return_exceptions=True)
 
 
@@ -241,12 +251,12 @@ def _outcome(copy: asyncio.Task[bytes]) -> bytes:
     except StrandlineError as error:
         _log.warning("a copy for the broker failed: %s", error)
         return encode_copy_failed(error.kind, error.reason, str(error))
-    except Exception:  # noqa: BLE001 - the top of a copy: logged, and told as internal
+    except Exception:  # noqa: BLE001 - the top of a copy: logged, answered as internal
         _log.exception("a copy for the broker failed")
-        return encode_copy_failed(InternalError.kind, "", "the node's log has the cause")
+        return encode_copy_failed(InternalError.kind, "", "find the cause in the node's log")
 
 
-@router.post("/fetch", summary="Bytes of a segment", **_streamed("Exactly the bytes asked for."))
+@router.post("/fetch", summary="Bytes of a segment", **_streamed("Exactly the requested bytes."))
 async def broker_fetch(request: Request, context: Context, calls: Calls) -> Response:
     """Needs the role broker."""
     asked = decode_fetch(await request.body())
@@ -254,7 +264,8 @@ async def broker_fetch(request: Request, context: Context, calls: Calls) -> Resp
     readable_bytes = await _in_time(calls.reads.check_size(row, asked.row))
     if not 0 <= asked.start <= asked.end <= readable_bytes:
         raise InvalidRequest(
-            f"{asked.start} to {asked.end} is not within the {readable_bytes} bytes of the segment",
+            f"{asked.start} to {asked.end} is not within the {readable_bytes} readable bytes of "
+            "the segment",
             field="end",
         )
     size_bytes, id_ = asked.end - asked.start, row.segment_id.id
@@ -282,7 +293,10 @@ async def broker_index(request: Request, context: Context, calls: Calls) -> Resp
     """
     asked = decode_index(await request.body())
     if not 0 <= asked.index < len(INDEXES):
-        raise InvalidRequest(f"{asked.index} is not the number of an index", field="index")
+        raise InvalidRequest(
+            f"{asked.index} is not the number of an index: use 0 to {len(INDEXES) - 1}",
+            field="index",
+        )
     row, index = calls.segment_to_read(asked.row), INDEXES[asked.index]
     if index in OF_A_FOLLOWER:
         await _in_time(calls.reads.check_size(row, asked.row))
@@ -300,7 +314,9 @@ async def _in_time(answer: Awaitable[T]) -> T:
         async with asyncio.timeout(CHUNK_DEADLINE_S):
             return await answer
     except TimeoutError:
-        raise RetryLater(f"the store gave nothing within {CHUNK_DEADLINE_S:g} s") from None
+        raise RetryLater(
+            f"the store sent nothing within {CHUNK_DEADLINE_S:g} s: try again"
+        ) from None
 
 
 @router.post(
@@ -328,7 +344,7 @@ async def broker_call(
         Header(
             alias=LIST_CHANGES,
             max_length=HEADER_CHARACTERS_MAX,
-            description="1: a `list` may be answered by the changes since its tag.",
+            description="1: a `list` may be answered with the changes since its tag.",
         ),
     ] = "",
     applied: Annotated[
@@ -336,7 +352,7 @@ async def broker_call(
         Header(
             alias=APPLIED,
             max_length=APPLIED_CHARACTERS_MAX,
-            description="Metadata offset of the last answer before the call was made; -1: none.",
+            description="Metadata offset of the last answer before this call; -1: none.",
         ),
     ] = "",
 ) -> Response:
@@ -351,8 +367,8 @@ async def broker_call(
 
 @contextmanager
 def _audited(request: Request, calls: BrokerCalls, call: Call, body: bytes) -> Iterator[None]:
-    """The audit has who deletes a partition: it goes at once, past any trash, and no broker of
-    Kafka's asks for that.
+    """Write an audit line for the deletion of a partition: it takes effect at once, without any
+    trash, and Kafka's brokers never request it.
     """
     if call is not Call.DELETE_PARTITION:
         yield
@@ -378,7 +394,9 @@ async def answered(
     *,
     takes_changes: bool = False,
 ) -> bytes:
-    """The answer's body, within the call's deadline. `session` and `applied` as in the headers."""
+    """The answer's body, within the call's deadline. `session` and `applied` are as in the
+    headers.
+    """
     deadline_s = DEADLINES_S.get(call, READ_DEADLINE_S)
     try:
         async with asyncio.timeout(deadline_s):
@@ -389,7 +407,7 @@ async def answered(
                 made = Made(seq, _applied(applied))
             return await _answer(calls, call, body, made, takes_changes=takes_changes)
     except TimeoutError:
-        raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s") from None
+        raise RetryLater(f"no answer to {call.value} within {deadline_s:g} s: ask again") from None
 
 
 async def _answer(
@@ -421,15 +439,15 @@ async def _answer(
 def _session(text: str) -> tuple[Uuid, int]:
     id_, _, seq = text.partition(";")
     if not (seq.isascii() and seq.isdecimal() and len(seq) < 19):
-        raise InvalidRequest("is UUID;SEQ", field="Strandline-Session")
+        raise InvalidRequest("has to be UUID;SEQ", field="Strandline-Session")
     return Uuid.parse(id_), int(seq)
 
 
 def _applied(text: str) -> int | None:
-    """Parse the offset that a plug-in has applied; None if an older plug-in sends none."""
+    """Parse the offset that a plug-in has applied; None: an older plug-in sends none."""
     digits = text.removeprefix("-")
     if not text:
         return None
     if not (digits.isascii() and digits.isdecimal()):
-        raise InvalidRequest("is a metadata offset", field=APPLIED)
+        raise InvalidRequest("has to be a metadata offset", field=APPLIED)
     return int(text)

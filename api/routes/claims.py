@@ -37,25 +37,27 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["parti
 
 BREATH_SEGMENTS = 64
 EFFECTS = {
-    Mode.SIDECAR: "the node beside the leader claims it, copies it, and expires it by the topic's "
-    "policy. No other remote log manager may write it from now on",
+    Mode.SIDECAR: "the node beside the leader claims the partition, copies it, and expires it by "
+    "the topic's policy. No other remote log manager may write to it from now on",
     Mode.READ_ONLY: "no node copies, expires or deletes its segments; reading goes on. Segments "
-    "that "
-    "the broker's own retention deletes meanwhile are lost to the tier",
+    "that the broker's own retention deletes meanwhile are lost to the tier",
 }
 EFFECTS[Mode.DELEGATED] = (
-    "its broker's own remote log manager copies and expires it, through the plug-in, once the "
-    "topic has remote.storage.enable=true; this node copies nothing of it any more. A partition "
-    "whose tier begins below the broker's log start is not claimed: the broker would delete that "
-    "part"
+    "the leader's broker itself copies and expires the partition, through the plug-in, once the "
+    "topic has remote.storage.enable=true; this node no longer copies it. A partition whose "
+    "tier begins below the broker's log start is not claimed: the broker would delete that part"
 )
 EFFECTS[Mode.PAUSED] = EFFECTS[Mode.READ_ONLY]
-VOIDED = "; the present claim is voided, and the next one starts copies under way anew"
+VOIDED = (
+    "; the present claim is voided, and after the next claim copies under way are started again"
+)
 
 
 @router.get("/claim", summary="The claim of a partition, and the outcome of this node's next claim")
 async def partition_claim(context: Context, tip: FoundPartition) -> PartitionClaimView:
-    """Ask the node beside the leader, which can tell the outcome of its claim. Changes nothing."""
+    """Ask the node beside the leader, which can predict the outcome of its claim. Changes
+    nothing.
+    """
     state = _state(context, tip)
     outlook = context.answers.claim_outlook(tip)
     refusal = _refusal(context, state, outlook)
@@ -65,7 +67,9 @@ async def partition_claim(context: Context, tip: FoundPartition) -> PartitionCla
     )
 
 
-@router.post("/claim/reset", summary="Void a claim that is in the way, and let the next one cut")
+@router.post(
+    "/claim/reset", summary="Void a claim that blocks the next one, and allow the next one to cut"
+)
 async def reset_claim(
     request: Request,
     context: Context,
@@ -74,15 +78,15 @@ async def reset_claim(
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PartitionClaimView:
     """Needs the role admin. Offsets that the next claim cuts off are no longer served, so the body
-    confirms them exactly; deleting for the topic has to be paused. 409 with the reason: NOT_LEADER,
-    NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT.
-    Repeating it before the next claim is safe. Whichever node makes that, it is refused as suspect
-    if it cuts more than was confirmed.
+    confirms them exactly; deleting has to be paused for the topic. 409 with the reason: NOT_LEADER,
+    NOT_NEEDED, NO_HELP, NO_CLAIM, MODE, DELETED, DELETING_NOT_PAUSED, OTHER_OFFSETS, CONFLICT. It
+    is safe to repeat before the next claim. Whichever node makes the next claim, it is refused as
+    suspect if it cuts more than was confirmed.
     """
     if not body.dry_run:
-        await context.manager.catch_up()  # a repeat is answered from the view
+        await context.manager.catch_up()  # so that the view shows a repeated request
     cut_off = await _cut_off(context, _state(context, tip), context.answers.claim_outlook(tip))
-    # From here to the proposal nothing is awaited: what is judged is what is proposed.
+    # No await from here to the proposal, so that the checked state is the proposed one.
     state, outlook = _state(context, tip), context.answers.claim_outlook(tip)
     repeated = body.stands(state)
     refusal = body.refusal(state, outlook)
@@ -116,11 +120,11 @@ def _refusal(
 async def _cut_off(
     context: ApiContext, state: PartitionState, outlook: ClaimOutlook | NoOutlook
 ) -> tuple[int, int]:
-    """Number and bytes of the segments that a claim after a reset would cut off."""
+    """The number and bytes of the segments that a claim after a reset would cut off."""
     if isinstance(outlook, NoOutlook) or not outlook.after_reset.cut_offsets:
         return 0, 0
     after = outlook.after_reset.after
-    assert after is not None, "a claim that cuts is an accepted one"
+    assert after is not None, "only an accepted claim cuts"
     segments, size_bytes = 0, 0
     rows = context.manager.list_remote_log_segments(state.partition)
     for number, row in enumerate(rows, 1):
@@ -135,11 +139,14 @@ async def _cut_off(
 def _state(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
     state = context.manager.partition_state(tip)
     if state is None:
-        raise NotFound(f"the metadata does not know {tip} yet: no node has claimed it")
+        raise NotFound(
+            f"the metadata does not have {tip} yet, as no node has claimed it: wait for the "
+            "first claim"
+        )
     return state
 
 
-@router.put("/mode", summary="Set whether a partition is copied and expired")
+@router.put("/mode", summary="Set whether and by whom a partition is copied and expired")
 async def set_partition_mode(
     request: Request,
     context: Context,
@@ -147,15 +154,15 @@ async def set_partition_mode(
     body: ModeRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> ModeView:
-    """Needs the role admin. Applies on all nodes from the metadata offset in the answer's header;
+    """Needs the role admin. In force on all nodes from the metadata offset in the answer's header;
     the present claim is voided. Setting the present mode changes nothing.
     """
     if not body.dry_run:
-        await context.manager.catch_up()  # "nothing: this is the mode already" is the view's word
+        await context.manager.catch_up()  # the view has to be current to answer "no change"
     before = context.manager.partition_state(tip)
     wanted = body.wanted
     is_so = before is not None and before.mode is wanted
-    text = "nothing: this is the mode already" if is_so else EFFECTS[wanted]
+    text = "no change: this is the mode already" if is_so else EFFECTS[wanted]
     if not is_so and before is not None and before.claim is not None:
         text += VOIDED
     next_claim = None

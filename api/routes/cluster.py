@@ -10,7 +10,7 @@ from api.models.cluster import ClusterView
 router = APIRouter(tags=["cluster"])
 
 
-@router.get("/cluster", summary="The node asked, its Kafka cluster, and the totals of the tier")
+@router.get("/cluster", summary="The queried node, its Kafka cluster, and the totals of the tier")
 async def describe_cluster(context: Context) -> ClusterView:
     """One Strandline cluster serves one Kafka cluster; the node id is the broker id."""
     manager = context.manager

@@ -1,4 +1,4 @@
-"""Settings of the cluster in the metadata log: list, set, remove, and what wins on a node."""
+"""Settings of the cluster in the metadata log: list, set, remove, and those in force on a node."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ router = APIRouter(tags=["cluster"])
 
 @router.get("/settings", summary="The settings of the cluster, of nodes and of topics")
 async def list_settings(context: Context) -> SettingsView:
-    """Any node answers the same, by the metadata log. A topic's wins over its node's, that over the
-    cluster's, and all of them over the node's own file.
+    """Every node answers the same, from the metadata log. A topic's setting overrides its node's,
+    that the cluster's, and each of them the node's own file.
     """
     manager = context.manager
     return SettingsView(
@@ -53,9 +53,10 @@ async def change_setting(
     body: SettingRequest,
     admin: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> SettingSet:
-    """Role admin, at any node. In force on all nodes as they apply it, within a second where they
-    follow the quorum, and after their restart. 409: another one stands than `replaces_offset` says.
-    Without that, a pause of the cluster, set or removed, ends the nodes' exceptions (false).
+    """Needs the role admin; any node will do. In force on all nodes as they apply it, within a
+    second while they follow the quorum, and after a restart. 409: the value in force is not the one
+    that `replaces_offset` names. Without `replaces_offset`, setting or removing a pause of the
+    cluster also removes the nodes' exceptions (false).
     """
     scope = body.scope.scope()
     check_setting(setting, scope, body.text)
@@ -70,9 +71,9 @@ async def change_setting(
         replaces = UNKNOWN_OFFSET if body.replaces_offset is None else body.replaces_offset
     who = admin.name[:WHO_CHARACTERS_MAX]
     change = ClusterSetting(scope, setting, body.text, who, body.why, replaces)
-    said = f"{body.why}: " if body.why else ""
+    reason = f"{body.why}: " if body.why else ""
     before = "not set" if standing is None else standing.value
-    why = f"{said}{setting} for {scope}: {body.text or 'not set'}, before: {before}"
+    why = f"{reason}{setting} for {scope}: {body.text or 'not set'}, before: {before}"
     with audited(context, None, AuditAction.SETTING_CHANGED, why, admin):
         offset = await context.manager.set_cluster_setting(change)
     request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
@@ -80,20 +81,21 @@ async def change_setting(
         last = await _end_exceptions(context, setting, offset, admin)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = last
     now = _standing(context, setting, scope)
-    # The record of a change is the row's; one without an effect leaves an older row, or none.
+    # A change that had an effect is the row's last record; without an effect there is an older row,
+    # or none.
     changed = standing is not None if now is None else now.offset >= offset
     return SettingSet(setting=None if now is None else SettingView.of_row(now), changed=changed)
 
 
-@router.get("/node/settings", summary="The settings in force on this node, and which wins")
+@router.get("/node/settings", summary="The settings in force on this node, and their sources")
 async def describe_settings(
     context: Context,
     topic: Annotated[
-        str | None, Query(max_length=1_000, description="As they hold for this topic.")
+        str | None, Query(max_length=1_000, description="The settings in force for this topic.")
     ] = None,
 ) -> NodeSettingsView:
-    """The settings in force. Without a topic, `topics.tiered` is left out. A topic's pauses are in
-    its policy, too.
+    """The settings in force. Without a topic, `topics.tiered` is left out. A topic's policy may
+    have pauses, too.
     """
     if topic is not None:
         check_topic_name(topic)
@@ -109,9 +111,9 @@ async def describe_settings(
 async def _end_exceptions(
     context: ApiContext, setting: Setting, before: int, admin: Principal
 ) -> int:
-    """Remove the exceptions of nodes that were made before this offset: of an earlier pause, they
-    would win over the next one, too. Who names what stands ends them by name. Returns the metadata
-    offset of the last change.
+    """Remove the exceptions of nodes that were made before this offset: exceptions to an earlier
+    pause would override the next one, too. A caller that names `replaces_offset` removes them one
+    by one. Returns the metadata offset of the last change.
     """
     last = before
     for row in context.manager.cluster_settings():
@@ -123,7 +125,7 @@ async def _end_exceptions(
             row.scope, setting, None, admin.name[:WHO_CHARACTERS_MAX], "", row.offset
         )
         with suppress(Conflict), audited(context, None, AuditAction.SETTING_CHANGED, why, admin):
-            # Conflict: it is another one by now.
+            # Conflict: it was changed meanwhile.
             last = await context.manager.set_cluster_setting(end)
     return last
 

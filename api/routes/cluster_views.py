@@ -1,4 +1,4 @@
-"""Views of the whole cluster, each made of all nodes' parts."""
+"""Views of the whole cluster, each merged from all nodes' parts."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def whole_lag(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeLagView:
-    """The sums are over the nodes that answered; `nodes` names the others."""
+    """The sums are over the nodes that answered; `nodes` lists the ones that did not."""
     told = await ask_all(
         request,
         _paged("/v1/node/lag", NodeLagView, limit, cursor),
@@ -90,7 +90,7 @@ async def whole_sizes(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeSizesView:
-    """The machines of nodes that did not answer, which `nodes` names, are missing."""
+    """Machines of nodes that did not answer are missing; `nodes` lists them."""
     told = await ask_all(
         request,
         _paged("/v1/node/sizes", NodeSizesView, limit, cursor),
@@ -126,7 +126,7 @@ async def whole_partitions(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholePartitionsView:
-    """Each once, as the node tells it that reports its lag; `nodes` names the missing ones."""
+    """Every partition once, from the node that reports its lag; `nodes` lists the missing nodes."""
     asked = filters._asdict()
     told = await ask_all(
         request,
@@ -157,7 +157,7 @@ async def whole_running(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> WholeRunningView:
-    """Work under way on the nodes that answered; `nodes` names the others."""
+    """Work under way on the nodes that answered; `nodes` lists the ones that did not."""
     told = await ask_all(
         request,
         _paged("/v1/node/running", NodeRunningView, limit, cursor),
@@ -178,7 +178,7 @@ async def whole_running(
 
 @router.get("/problems", summary="Problems of all nodes")
 async def whole_problems(request: Request, context: Context) -> WholeProblemsView:
-    """Problems of the nodes that answered; `nodes` names the others."""
+    """Problems of the nodes that answered; `nodes` lists the ones that did not."""
     told = await ask_all(
         request,
         Question("/v1/cluster", lambda _: {}, ClusterView),

@@ -33,7 +33,7 @@ INDEX_NAMES = {index.name.lower().replace("_", "-"): index for index in IndexTyp
 MEDIA_TYPES = {RecordFormat.BATCHES: BINARY, RecordFormat.JSON_LINES: JSON_LINES}
 
 LOST_RANGES = "Strandline-Lost-Ranges"
-LOST_RANGES_TOLD_MAX = 20
+LOST_RANGES_SHOWN_MAX = 20
 
 _BYTES: dict[str, Any] = {"schema": {"type": "string", "format": "binary"}}
 
@@ -48,7 +48,7 @@ def _streamed(what: str) -> dict[int | str, dict[str, Any]]:
     response_class=StreamAnswer,
     responses={
         **_streamed("The whole file, of verified bytes only."),
-        206: {"description": "The range asked for.", "content": {BINARY: _BYTES}},
+        206: {"description": "The requested range.", "content": {BINARY: _BYTES}},
         416: {"description": "range_not_satisfiable"},
     },
 )
@@ -129,14 +129,14 @@ async def asked_records(
         int,
         Field(ge=1, le=RECORDS_BYTES_MAX),
         Whole,
-        Query(description="Stored bytes to read, at most; at least one batch goes."),
+        Query(description="The most stored bytes to read; at least one batch is returned."),
     ] = RECORDS_BYTES_DEFAULT,
     isolation: Annotated[
         Isolation, Query(description="read_committed leaves out aborted transactions.")
     ] = Isolation.READ_UNCOMMITTED,
     record_format: Annotated[
         RecordFormat | None,
-        Query(alias="format", description="Left out: what the Accept header asks for."),
+        Query(alias="format", description="Left out: as the Accept header requests."),
     ] = None,
     accept: Annotated[str, Header(max_length=1_000)] = "*/*",
 ) -> RecordsRequest:
@@ -151,13 +151,14 @@ async def asked_records(
     response_class=StreamAnswer,
     responses={
         200: {
-            "description": "Record batches exactly as stored, or one JSON object a line a record.",
+            "description": "Record batches exactly as stored, or one line with a JSON object for "
+            "each record.",
             "content": {BINARY: _BYTES, JSON_LINES: {"schema": {"type": "string"}}},
             "headers": {
                 LOST_RANGES: {
-                    "description": "Lost offsets (inclusive) at or after the one asked for; "
-                    "the answer skips them. `3-4, 10-20`; of more than "
-                    f"{LOST_RANGES_TOLD_MAX} the first. Left out where there are none.",
+                    "description": "Lost offsets (inclusive) at or after the requested one; the "
+                    "answer skips them. `3-4, 10-20`; at most the first "
+                    f"{LOST_RANGES_SHOWN_MAX} ranges. Missing if there are none.",
                     "schema": {"type": "string"},
                 }
             },
@@ -173,14 +174,13 @@ async def records(
     end: Annotated[
         bool,
         Query(
-            description="JSON lines only: one more line, with the next offset and what was left "
-            "out: `next_offset`, `at_end`, `lost` and `undecided_records` in an object "
-            "`end`."
+            description="JSON lines only: add a last line with the next offset and what was left "
+            "out: `next_offset`, `at_end`, `lost` and `undecided_records` in an object `end`."
         ),
     ] = False,
 ) -> StreamAnswer:
-    """Batches: the first is the one that contains the offset, so it may begin lower. JSON: no line
-    means that nothing readable is tiered at or after the offset.
+    """Batches: the first one contains the offset, so it may begin lower. JSON: no line means that
+    the tier has nothing readable at or after the offset.
     """
     if not end:
         chunks = context.reads.records(tip, asked)
@@ -188,7 +188,7 @@ async def records(
         ends: list[RecordsEnd] = []
         chunks = _with_end(context.reads.records(tip, asked, ends.append), ends)
     else:
-        raise InvalidRequest("is for JSON lines: ask for format=json_lines", field="end")
+        raise InvalidRequest("is for JSON lines only: add format=json_lines", field="end")
     return await open_stream(
         request.scope,
         context.streams.limited(chunks, context.limits),
@@ -208,31 +208,31 @@ async def _with_end(
         async for piece in lines:
             yield piece
     (end,) = ends
-    told = {
+    summary = {
         "next_offset": end.next_offset,
         "at_end": end.at_end,
         "lost": [{"start": first, "end": last} for first, last in end.lost],
         "undecided_records": end.undecided_records,
     }
-    yield orjson.dumps({"end": told}, option=orjson.OPT_APPEND_NEWLINE)
+    yield orjson.dumps({"end": summary}, option=orjson.OPT_APPEND_NEWLINE)
 
 
 def _lost_header(state: PartitionState | None, offset: int) -> dict[str, str]:
     lost = [] if state is None else [each for each in state.lost_ranges if each.end >= offset]
-    told = ", ".join(f"{each.start}-{each.end}" for each in lost[:LOST_RANGES_TOLD_MAX])
+    told = ", ".join(f"{each.start}-{each.end}" for each in lost[:LOST_RANGES_SHOWN_MAX])
     return {LOST_RANGES: told} if told else {}
 
 
 def negotiated(accept: str) -> RecordFormat:
-    """Choose from our two media types by the weights of the Accept header (RFC 9110, 12.5.1)."""
+    """Choose one of the two media types by the weights of the Accept header (RFC 9110, 12.5.1)."""
     weights = [_weight(accept, media_type) for media_type in (BINARY, JSON_LINES)]
     if max(weights) <= 0:
-        raise HTTPException(406, f"Accept: ask for {BINARY} or {JSON_LINES}")
+        raise HTTPException(406, f"Accept: request {BINARY} or {JSON_LINES}")
     return RecordFormat.BATCHES if weights[0] >= weights[1] else RecordFormat.JSON_LINES
 
 
 def _weight(accept: str, media_type: str) -> float:
-    """The weight of the most specific range that matches; 0 if none does."""
+    """The weight of the most specific media range that matches; 0 if none does."""
     ranges = (media_type, media_type.partition("/")[0] + "/*", "*/*")
     best = (len(ranges), 0.0)
     for part in accept.lower().split(","):

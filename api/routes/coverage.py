@@ -24,8 +24,8 @@ router = APIRouter(prefix="/topics/{topic}", tags=["segments"])
 
 _LINES: dict[int | str, dict[str, Any]] = {
     200: {
-        "description": "One JSON object a line for each range of offsets that one segment serves, "
-        "ascending; offsets that no segment serves have no line.",
+        "description": "One line with a JSON object for each range of offsets that one segment "
+        "serves, ascending; offsets that no segment serves have no line.",
         "content": {JSON_LINES: {"schema": {"type": "string"}}},
     }
 }
@@ -35,7 +35,7 @@ _LINES: dict[int | str, dict[str, Any]] = {
 async def topic_coverage(
     context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> TopicCoverage:
-    """Every partition that the metadata knows, of one incarnation of the topic."""
+    """Every partition in the metadata of one topic id."""
     partitions = await _partitions(context, topic, topic_id)
     found = []
     for number, tip in enumerate(partitions, start=1):
@@ -82,9 +82,7 @@ def _of_partition(context: ApiContext, state: PartitionState) -> PartitionCovera
 async def topic_segments(
     request: Request, context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> StreamAnswer:
-    """The coverage of all partitions of one incarnation of the topic in one answer, partition after
-    partition.
-    """
+    """The coverage of all partitions of one topic id in one answer, partition after partition."""
     partitions = await _partitions(context, topic, topic_id)
     return await open_stream(
         request.scope,
@@ -114,15 +112,15 @@ async def partition_coverage(
     request: Request,
     context: Context,
     tip: FoundPartition,
-    first_offset: Annotated[OffsetNumber, Query(description="Lowest offset wanted.")] = 0,
+    first_offset: Annotated[OffsetNumber, Query(description="Lowest offset to include.")] = 0,
     last_offset: Annotated[
-        OffsetNumber, Query(description="Highest offset wanted, inclusive.")
+        OffsetNumber, Query(description="Highest offset to include (inclusive).")
     ] = INT64_MAX,
 ) -> StreamAnswer:
-    """Each offset is in at most one line: of overlapping segments, the one that readers use. Lines
-    have the range (`first_offset`, `last_offset`, within what was asked), and of the segment
-    `segment_id`, `start_offset`, `end_offset`, `leader_epochs`, `size_bytes`, `max_timestamp_ms`,
-    `txn_index_empty` and `custom_metadata`, as in the list of segments.
+    """Each offset is in at most one line: if segments overlap, that of the segment that readers
+    use. A line has the range (`first_offset`, `last_offset`, within the requested one) and the
+    segment's `segment_id`, `start_offset`, `end_offset`, `leader_epochs`, `size_bytes`,
+    `max_timestamp_ms`, `txn_index_empty` and `custom_metadata`, as in the list of segments.
     """
     state = context.manager.partition_state(tip)
     if state is None:

@@ -1,4 +1,4 @@
-"""Offsets without a batch: give them up, or declare gaps legal."""
+"""Offsets without a batch: skip them, or declare gaps legal."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ from rlmm.records.control_records import GapsAllowed, OffsetsSkipped
 router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["partitions"])
 
 LEGAL = (
-    "offsets without a batch count as removed by compaction from now on, and are copied as they "
-    "are; later losses on this broker's disk are not noticed. This can't be taken "
-    "back"
+    "offsets without a batch are treated as removed by compaction from now on, and their "
+    "segments are copied as they are; later losses on this broker's disk are not noticed. This "
+    "can't be undone"
 )
 
 
-@router.post("/skip", summary="Give up offsets that can't be copied")
+@router.post("/skip", summary="Skip offsets that can't be copied")
 async def skip_offsets(
     request: Request,
     context: Context,
@@ -46,20 +46,22 @@ async def skip_offsets(
     body: SkipRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> SkipView:
-    """Needs the role admin; done by the node with the claim. The offsets are recorded as lost, with
-    name and reason, and the rest of the segment is copied. A copy that turns up later makes them
-    found again. It gives up what is named, and nothing else: `ranges` as a dry run showed them, or
-    one range. 409 with the reason: NOT_LEADER, NOT_NEEDED, OTHER_OFFSETS (others are missing now),
-    MENDING (other replicas are being asked for them).
+    """Needs the role admin; carried out by the node with the claim. The offsets are recorded as
+    lost, with name and reason, and the rest of the segment is copied. If a copy of them is found
+    later, they are readable again. Only the named offsets are skipped: `ranges` as a dry run showed
+    them, or one range. 409 with the reason: NOT_LEADER, NOT_NEEDED, OTHER_OFFSETS (different
+    offsets are missing now), MENDING (other replicas are being asked for them).
     """
     if not body.dry_run:
-        await context.manager.catch_up()  # the view says what is not copied or lost yet
+        await (
+            context.manager.catch_up()
+        )  # the view has to be current to show what is copied or lost
     state = _claimed_here(context, tip)
     ranges = _asked(context, tip, body, state)
     damage = context.rlm.damage_of(tip)
     why_missing = "" if damage is None else damage.text
     if not body.dry_run:
-        assert state.claim is not None, "it is claimed here"
+        assert state.claim is not None, "_claimed_here returns a state with a claim"
         why = f"skipped by {principal.name}: {body.reason}"
         for first, last in ranges:
             record = OffsetsSkipped(tip, state.claim.token, first, last, why)
@@ -103,13 +105,13 @@ def _asked(
             "give both first_offset and last_offset, or neither", field="last_offset"
         )
     if body.ranges is not None and body.first_offset is not None:
-        raise InvalidRequest("give ranges, or first and last offset", field="ranges")
+        raise InvalidRequest("give either ranges, or first_offset and last_offset", field="ranges")
     if body.first_offset is not None and body.last_offset is not None:
         end = context.rlm.status(tip).active_base_offset
         if end <= state.next_offset:
             raise Conflict(
-                f"every sealed offset of {tip} is copied or recorded as lost: there is nothing to "
-                "skip",
+                f"every sealed offset of {tip} is copied or recorded as lost, so there is "
+                "nothing to skip",
                 reason="NOT_NEEDED",
             )
         if not state.next_offset <= body.first_offset <= body.last_offset < end:
@@ -121,13 +123,14 @@ def _asked(
         return ((body.first_offset, body.last_offset),)
     if body.ranges is None and not body.dry_run:
         raise InvalidRequest(
-            "name what to give up: the ranges that a dry run shows, or first and last offset",
+            "name the offsets to skip: the ranges that a dry run shows, or first_offset and "
+            "last_offset",
             field="ranges",
         )
     if context.rlm.is_mending(tip):
         raise Conflict(
-            f"the missing offsets of {tip} are being asked for: do a dry run again once that ends, "
-            "within minutes",
+            f"other replicas are being asked for the missing offsets of {tip}: repeat the dry "
+            "run once that ends, within minutes",
             reason="MENDING",
         )
     damage = context.rlm.damage_of(tip)
@@ -136,14 +139,15 @@ def _asked(
     missing = without(missing, lost)
     if not missing:
         raise Conflict(
-            f"no damaged segment stops {tip}; to give up other offsets, name first and last offset",
+            f"no damaged segment stops {tip}; to skip other offsets, name first_offset and "
+            "last_offset",
             reason="NOT_NEEDED",
         )
     if body.ranges is not None:
         named = tuple((each.first_offset, each.last_offset) for each in body.ranges)
         if named != missing:
             raise Conflict(
-                f"{tip} lacks other offsets by now than those to give up: do a dry run again",
+                f"the missing offsets of {tip} are different by now: repeat the dry run",
                 reason="OTHER_OFFSETS",
             )
     return missing
@@ -158,10 +162,11 @@ async def allow_gaps(
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> AllowGapsView:
     """Needs the role admin. For partitions that a mirror or a restore filled with the offsets of
-    their source, and for those compacted once without a trace of it. Applies on all nodes.
+    their source, and for those that were compacted in the past without a trace of it. In force on
+    all nodes.
     """
     if not body.dry_run:
-        await context.manager.catch_up()  # "nothing: gaps are legal already" is the view's word
+        await context.manager.catch_up()  # the view has to be current to answer "no change"
     before = context.manager.partition_state(tip)
     is_so = before is not None and bool(before.gaps_allowed)
     if not body.dry_run and not is_so:
@@ -176,5 +181,5 @@ async def allow_gaps(
         gaps_allowed=now.gaps_allowed or None if now is not None else None,
         changed=not body.dry_run and not is_so,
         dry_run=body.dry_run,
-        text="nothing: gaps are legal already" if is_so else LEGAL,
+        text="no change: gaps are legal already" if is_so else LEGAL,
     )

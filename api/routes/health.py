@@ -19,27 +19,27 @@ router = APIRouter(dependencies=[Depends(known_parameters)], tags=["health"])
 
 
 class Alive(Wire):
-    """The process answers."""
+    """The process is alive."""
 
     status: Annotated[Literal["alive"], Field(examples=["alive"])]
 
 
 class Ready(Wire):
-    """The node takes changes, and its answers are recent."""
+    """The node accepts changes, and its answers are recent."""
 
     status: Annotated[Literal["ready"], Field(examples=["ready"])]
 
 
-@router.get("/healthz", summary="Is the process alive; restart it if not")
+@router.get("/healthz", summary="Whether the process is alive; restart it if not")
 async def healthz() -> Alive:
     """Needs no token."""
     return Alive(status="alive")
 
 
-@router.get("/readyz", summary="Is the node caught up, with a leader")
+@router.get("/readyz", summary="Whether the node is caught up and has a leader")
 async def readyz(context: Context) -> Ready:
-    """Ready: it knows a leader of the metadata quorum, and its view lags little. 503 `retry_later`
-    names what is missing; reads are answered either way. No token.
+    """Ready: the node knows a leader of the metadata quorum, and its view lags little. 503
+    `retry_later` lists what is missing; reads are answered in either case. Needs no token.
     """
     missing = context.not_ready()
     if missing:

@@ -1,4 +1,4 @@
-"""Jobs, which take longer than an answer may."""
+"""Jobs: work that takes longer than an answer may."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ async def collect(
     body: CollectRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> CollectionView:
-    """Role admin. One pass runs at a time (409 RUNNING); ask for it by its id until it has ended.
-    Any node can do it, and one is enough.
+    """Needs the role admin. One collection runs at a time (409 RUNNING); request its state by its
+    id until it has ended. Any node can do it, and one is enough.
     """
     return CollectionView.of_job(context.collector.start(body.request(), principal.name))
 
@@ -42,8 +42,8 @@ async def collect(
     dependencies=[Depends(require(Role.OPERATE))],
 )
 async def keep_scrub(context: Context, body: ScrubPost) -> ScrubKept:
-    """Role operate; `strandline pipeline scrub` sends it. Kept by this node, over restarts. Earlier
-    damage stays until a scrub has read the segment again.
+    """Needs the role operate; `strandline pipeline scrub` sends it. This node keeps the findings,
+    also over restarts. Earlier damage is kept until a scrub has read the segment again.
     """
     results = [each.result() for each in body.partitions]
     known = [
@@ -85,8 +85,9 @@ async def repair(
     body: RepairAsked,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RepairView:
-    """Role admin. Reads every byte of the partitions that this node leads. One runs at a time (409
-    RUNNING, which names its id); ask for it by its id until it has ended.
+    """Needs the role admin. Reads every byte of the partitions that this node leads. One repair
+    runs at a time (409 RUNNING, which names its id); request its state by its id until it has
+    ended.
     """
     return RepairView.of_run(context.repairs.start(body.request(), principal.name))
 
@@ -96,37 +97,40 @@ async def describe_repair(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> RepairView:
-    """The last eight are remembered until the node stops, automatic ones among them."""
+    """The last eight repairs, automatic ones included, are remembered until the node stops."""
     return RepairView.of_run(context.repairs.run_of(parse_uuid(job_id, "job_id")))
 
 
-@router.post("/erase", summary="Delete every version of what was deleted, and report")
+@router.post("/erase", summary="Delete every version of deleted segments, and report")
 async def erase(
     request: Request,
     context: Context,
     body: EraseRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> ErasureView:
-    """Role admin, at any node. It orders nothing: 409 NOT_ORDERED before the topic is marked for
-    deletion, or the log start has passed the offset. Waits for the segments to go, then deletes the
-    versions that the stores keep of them. One runs at a time (409 RUNNING, which names its id). It
-    ends `incomplete` where another node that answers, or a segment of any topic, names a store that
-    this node's settings lack.
+    """Needs the role admin; any node will do. An erasure does not order a deletion: 409 NOT_ORDERED
+    before the topic is marked for deletion, or before the log start has passed the offset. It waits
+    until the segments are deleted, then deletes the versions that the stores keep of them. One
+    erasure runs at a time (409 RUNNING, which names its id). It ends as `incomplete` if another
+    node that answers, or a segment of any topic, names a store that is missing in this node's
+    settings.
     """
     asked = body.request(await _stores_elsewhere(request, context))
     return ErasureView.of_job(await context.erasures.start(asked, principal.name))
 
 
 async def _stores_elsewhere(request: Request, context: ApiContext) -> dict[str, str]:
-    """The stores of other nodes' settings. A node that asks on behalf of a caller has its own."""
+    """The stores of other nodes' settings. A forwarded request is not asked around: the forwarding
+    node knows its own settings.
+    """
     if request.scope.get(VOUCHED_SCOPE_KEY) is not None:
         return {}
     question = Question("/v1/stores", lambda _: {"counted": False}, StoresView)
     told = await ask_all(request, question, partial(list_stores, context, counted=False))
     return {
         store.name: (
-            f"node {each.node_id} has it, and this node's settings do not: old versions of the "
-            "scope may be there, too. Ask for the erasure there"
+            f"node {each.node_id} has this store in its settings, but this node has not: old "
+            "versions in the scope may be there, too. Start the erasure at that node"
         )
         for each in told
         for store in (() if each.part is None else each.part.stores)
@@ -139,7 +143,7 @@ async def describe_erasure(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> ErasureView:
-    """The last one is remembered until the node stops; asked for again, it goes on."""
+    """The last erasure is remembered until the node stops; requested again, it continues."""
     return ErasureView.of_job(context.erasures.erasure(parse_uuid(job_id, "job_id")))
 
 
@@ -148,5 +152,5 @@ async def describe_job(
     context: Context,
     job_id: Annotated[str, Path(max_length=1_000, description="The job's id, a Kafka Uuid.")],
 ) -> CollectionView:
-    """The last one is remembered until the node stops."""
+    """The last collection is remembered until the node stops."""
     return CollectionView.of_job(context.collector.collection(parse_uuid(job_id, "job_id")))

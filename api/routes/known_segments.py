@@ -1,4 +1,4 @@
-"""Look-up of segments in the metadata, rows and tombstones both, for reconciliations."""
+"""Looks up segments in the metadata, rows and tombstones, for reconciliations."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ router = APIRouter(prefix="/segments", tags=["segments"])
 
 @router.post("/known", summary="Look up segments of a listing in the metadata")
 async def known_segments(context: Context, body: KnownRequest) -> KnownSegments:
-    """Reads behind a barrier: a segment that was copied before the request is not `never`. At most
-    1,000.
+    """Reads after a barrier: a segment that was copied before the request is not `never`. At most
+    1,000 segments.
     """
     asked = [each.id() for each in body.segments]
     known = await context.collector.look_up(asked)

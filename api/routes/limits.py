@@ -1,4 +1,4 @@
-"""Rate limits of the node asked, which can change while it runs."""
+"""Rate limits of the queried node, which can change while it runs."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from rlm.control.audit import AuditAction
 router = APIRouter(prefix="/node", tags=["node"])
 
 
-@router.get("/limits", summary="Rate limits of this node towards the stores")
+@router.get("/limits", summary="Rate limits of this node's traffic to and from the stores")
 async def describe_limits(context: Context) -> LimitsView:
-    """The tighter of a topic's own limit and the node's applies."""
+    """The lower of a topic's own limit and the node's applies."""
     return _view(context)
 
 
@@ -34,18 +34,18 @@ async def change_limits(
     operator: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> LimitsView:
     """Needs the role operate. Replaces all limits at once, also for transfers under way; a restart
-    brings back those of the settings. 409: not the limits that `replaces_revision` names stand, or
-    a setting of the cluster rules one that would change.
+    restores those of the settings. 409: the limits in force are not those of `replaces_revision`,
+    or a setting of the cluster overrides one that would change.
     """
     if body.replaces_revision not in (None, context.flow.revision):
         raise Conflict(
-            f"the limits were changed since: their revision is {context.flow.revision}, not "
+            f"the limits were changed meanwhile: their revision is {context.flow.revision}, not "
             f"{body.replaces_revision}. Read them again, then decide"
         )
     flow, settings = context.flow, context.settings
     limits = own_limits(body.limits(), flow.own, flow.limits, settings.resolver, settings.node_id)
     rates = f"copies {limits.node.copy_bytes_per_s}, reads {limits.node.read_bytes_per_s}"
-    why = f"bytes a second: {rates}; topics with their own: {len(limits.topics)}"
+    why = f"bytes per second: {rates}; topics with their own: {len(limits.topics)}"
     with audited(context, None, AuditAction.LIMITS_CHANGED, why, operator):
         flow.change(limits)
     return _view(context)

@@ -28,7 +28,7 @@ async def describe_caller(
     request: Request,
     principal: Annotated[Principal, Depends(require(Role.READ))],
 ) -> CallerView:
-    """The caller is known by its token, or without one by its address."""
+    """The caller is identified by its token, or without one by its address."""
     return CallerView.of_principal(principal, token="authorization" in request.headers)
 
 
@@ -39,13 +39,13 @@ async def describe_caller(
     responses={
         200: {
             "description": "Server-sent events (HTML standard): `state` with a JSON object, at "
-            "once and after each change; a comment where nothing changes for long.",
+            "once and after each change; a comment if nothing changes for a while.",
             "content": {EVENT_STREAM: {"schema": _EVENT}},
         }
     },
 )
 async def events(request: Request, context: Context) -> StreamAnswer:
-    """Each has the whole state. The stream ends after a while, and when the node stops."""
+    """Each event has the whole state. The stream ends after a while, and when the node stops."""
     limits = context.limits
     return await open_stream(request.scope, _events(context), limits, media_type=EVENT_STREAM)
 

@@ -1,4 +1,4 @@
-"""Log levels of the node asked, which can change while it runs."""
+"""Log levels of the queried node, which can change while it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _log = logging.getLogger("strandline.api")
 
 @router.get("/log", summary="Log levels of this node, by area")
 async def describe_log(context: Context) -> LogView:
-    """The log levels of the node; its workers have the same."""
+    """The log levels of the node; its workers use the same."""
     return LogView.of_node(context.log, context.identity.node_id)
 
 
@@ -29,7 +29,7 @@ async def change_log_level(
     body: LogLevelRequest,
     principal: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> LogView:
-    """Needs the role operate. Applies at once, in the workers too; a restart brings back the levels
+    """Needs the role operate. In force at once, in the workers too; a restart restores the levels
     of the settings. No level logs secrets.
     """
     context.log.levels.change(area, body.level)

@@ -1,4 +1,4 @@
-"""The move from Kafka's own metadata topic: its phase, and what the brokers say to it."""
+"""The move from Kafka's own metadata topic: its phase, and the state of the brokers' plug-ins."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from rlmm.records.control_records import MigrationPhaseChange
 from rlmm.records.setting_scope import WHO_CHARACTERS_MAX
 
 HEARD_BEFORE = FROZEN_PHASES | {MigrationPhase.DONE}
-"""Phases that are begun once all living brokers are heard. A broker whose bridge last heard KAFKA
-goes on to look up in the topic, which is kept up until DONE.
+"""Phases that begin only once the bridges of all live brokers have sent requests. A broker whose
+bridge last saw KAFKA still looks up in the topic, which is kept up to date until DONE.
 """
 _OF_TOPIC = frozenset(map(phase_name, TOPIC_PHASES))
 
@@ -40,15 +40,15 @@ router = APIRouter(tags=["cluster"])
 
 @router.get("/migration", summary="The move from Kafka's metadata topic, as this node sees it")
 async def node_migration(context: Context) -> NodeMigrationView:
-    """The move as this node has it, with its own broker's bridge alone; `/v1/cluster/migration` has
-    those of all nodes.
+    """The move as this node sees it, with the bridge of its own broker only;
+    `/v1/cluster/migration` has those of all nodes.
     """
     return _of_node(context)
 
 
 @router.get("/cluster/migration", summary="The move as all nodes see it, with their brokers")
 async def whole_migration(request: Request, context: Context) -> WholeMigrationView:
-    """`nodes` names those that did not answer."""
+    """The move as the nodes that answered see it; `nodes` lists those that did not."""
     told = await _ask_all(request, context)
     return WholeMigrationView(
         nodes=NodePartView.all_of(told),
@@ -67,9 +67,9 @@ async def change_phase(
     body: PhaseRequest,
     admin: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PhaseChanged:
-    """Role admin, at a node beside a broker. `switching` and `back` end by themselves, in
-    `quorum` or `kafka`: `/v1/cluster/migration` tells how far they are. 409: something stands in
-    the way, as with `dry_run`, and nothing was changed.
+    """Needs the role admin, at a node beside a broker. `switching` and `back` end by themselves, in
+    `quorum` or `kafka`: `/v1/cluster/migration` shows their progress. 409: the phase can't begin,
+    for the reasons that `dry_run` shows, and nothing was changed.
     """
     stands, cluster_id = context.manager.migration(), context.identity.kafka_cluster_id
     wanted = MigrationPhase[body.phase.upper()]
@@ -84,8 +84,8 @@ async def change_phase(
         change = MigrationPhaseChange(
             wanted, stands.since, cluster_id, admin.name[:WHO_CHARACTERS_MAX], body.why
         )
-        said = f"{body.why}: " if body.why else ""
-        why = f"{said}the move from Kafka's metadata topic: {stands.phase.name} -> {wanted.name}"
+        reason = f"{body.why}: " if body.why else ""
+        why = f"{reason}the move from Kafka's metadata topic: {stands.phase.name} -> {wanted.name}"
         with audited(context, None, AuditAction.MOVE_PHASE, why, admin):
             offset = await context.manager.change_migration_phase(change)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
@@ -93,9 +93,13 @@ async def change_phase(
 
 
 async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPhase) -> list[str]:
-    """The living brokers whose bridge no node hears, and that no voter could carry it out."""
+    """The reasons against the phase: live brokers whose bridge sends no requests to any node, or no
+    voter that could carry it out.
+    """
     if context.moving is None or not context.moving.has_broker:
-        return ["this node has no broker to ask which brokers live: ask another one"]
+        return [
+            "this node has no broker to ask for the live brokers: ask a node with kafka.broker set"
+        ]
     told = await _ask_all(request, context)
     parts = {each.node_id: each.part for each in told if each.part is not None}
     bridges = {
@@ -107,8 +111,8 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
     able = {node_id for node_id in live & parts.keys() if parts[node_id].has_broker}
     voters = {each.node_id for each in context.manager.describe().voters}
     wrong = [
-        f"broker {broker} lives and no node hears its bridge: it needs MigratingMetadataManager "
-        "and the node beside it"
+        f"broker {broker} is live, but no node gets requests of its bridge: configure "
+        "MigratingMetadataManager in it, and start the node beside it"
         for broker in sorted(live - bridges.keys())
     ]
     if wanted in FROZEN_PHASES and not able & voters:
@@ -123,32 +127,36 @@ async def _in_the_way(request: Request, context: ApiContext, wanted: MigrationPh
 
 
 def _look_up_in_topic(heard: Mapping[int, BridgeView]) -> Iterator[str]:
-    """The brokers that are heard, and have not taken an answer since the switch."""
+    """The brokers whose bridge sends requests but has not seen an answer since the switch."""
     for broker, bridge in heard.items():
         if bridge.seen in _OF_TOPIC:
             yield (
-                f"broker {broker} acts by phase {bridge.seen.upper()} and looks up in the topic: "
-                "it hears the phase within a second, or its log says why it does not take it"
+                f"broker {broker} still acts by phase {bridge.seen.upper()} and looks up in the "
+                "topic: it should see the new phase within a second; if not, its log has the "
+                "reason"
             )
 
 
 def _no_voter_can(able: Collection[int]) -> str:
     which = f" (node {', '.join(map(str, sorted(able)))})" if able else ""
     return (
-        "no voter of the metadata quorum has kafka.broker set and a broker that lives, and only "
-        f"the quorum's leader can carry this out: make a node that has both{which} a voter "
+        "no voter of the metadata quorum has kafka.broker set and a live broker, and only the "
+        f"quorum's leader can carry this out: make a node that has both{which} a voter "
         "(`strandline quorum add-voter`), or set kafka.broker of a voter"
     )
 
 
 def _other_releases(releases: Mapping[int, str], own: str) -> Iterator[str]:
-    """The plug-ins of another release, `releases` by broker id; "": not announced yet."""
+    """The plug-ins of a release other than this node's, from `releases` by broker id; "": not
+    announced yet.
+    """
     others = {broker: release for broker, release in releases.items() if release not in ("", own)}
     if others:
         told = ", ".join(f"broker {each} {release}" for each, release in sorted(others.items()))
         yield (
-            f"plug-ins of another release than this node's, {own}, run in brokers ({told}), and a "
-            "switch was tried with equal ones alone: give each broker the jars of this release"
+            f"brokers run plug-ins of a release other than this node's {own} ({told}), and a "
+            "switch was tested with equal releases only: install the jars of this release in "
+            "each broker"
         )
 
 

@@ -1,4 +1,4 @@
-"""Kill switches of the node that is asked."""
+"""Kill switches of the queried node."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ async def throw_switch(
     body: SwitchRequest,
     principal: Annotated[Principal, Depends(require(Role.OPERATE))],
 ) -> SwitchesView:
-    """Needs the role operate. A pause applies at once and survives a restart; copies under way
-    finish. Repeating it is safe, and keeps the first pause.
+    """Needs the role operate. A pause is in force at once and after a restart; copies under way
+    finish. It is safe to repeat, which keeps the first pause.
     """
     if body.paused:
         await context.switches.pause(switch, by=principal.name, why=body.why)

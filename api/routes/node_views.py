@@ -40,13 +40,15 @@ SHAPES: dict[str, tuple[type, ...]] = {
     "sizes": (str,),
     "running": (str, int, str, str, int),
 }
-"""Keys of the lists. A cursor is the same for a node and for the whole cluster."""
+"""The types of each list's sort key. A node's list and the whole cluster's have the same
+cursors.
+"""
 
 
 def place_of(
     listing: str, cursor: str | None, filters: Mapping[str, object] = MappingProxyType({})
 ) -> CursorKey | None:
-    """The key after which the page begins. InvalidRequest: no cursor of this list."""
+    """The key after which the page begins. InvalidRequest: not a cursor of this list."""
     return None if cursor is None else decode_cursor(listing, filters, cursor, SHAPES[listing])
 
 
@@ -58,7 +60,7 @@ def cursor_of(
 
 
 class PartitionFilters(NamedTuple):
-    """Filters of the list of partitions; they combine, and None leaves one out."""
+    """The filters of a list of partitions, all of which apply; None: no filter."""
 
     topic: str | None
     partition: int | None
@@ -66,7 +68,7 @@ class PartitionFilters(NamedTuple):
     only: Only | None
 
     def matches(self, status: PartitionStatus) -> bool:
-        """True if all filters let the partition pass."""
+        """True if the partition matches all filters."""
         tip = status.partition
         return (
             (self.topic is None or tip.topic == self.topic)
@@ -88,10 +90,10 @@ async def partition_filters(
     ] = None,
     only: Annotated[
         Only | None,
-        Query(description="Only those that are behind or blocked, or have lost offsets."),
+        Query(description="Only partitions that are behind or blocked, or have lost offsets."),
     ] = None,
 ) -> PartitionFilters:
-    """Filters of the query."""
+    """The filters of the query."""
     return PartitionFilters(topic, partition, contains, only)
 
 
@@ -99,7 +101,7 @@ Filters = Annotated[PartitionFilters, Depends(partition_filters)]
 
 
 async def _survey(request: Request, context: ApiContext) -> tuple[Survey, int]:
-    """A survey, whose metadata offset the answer has then."""
+    """A survey and its age; the answer gets its metadata offset."""
 
     async def gather() -> tuple[int, list[PartitionStatus]]:
         offset, rlm = context.manager.applied_offset, context.rlm
@@ -158,7 +160,7 @@ async def node_sizes(
 async def node_running(
     context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
 ) -> NodeRunningView:
-    """Deletions are of expired segments, and of what copies left over."""
+    """Deletions are of expired segments, and of remains of unfinished copies."""
     after, node_id = place_of("running", cursor), context.identity.node_id
     copies = context.rlm.copies_under_way()
     removals = context.rlm.removals_under_way()
@@ -198,7 +200,7 @@ async def node_partitions(
     page, more = await first_after(
         islice(survey.partitions, begin, None),
         partition_key,
-        None,  # it begins there
+        None,  # the slice begins there
         limit,
         context.sleep,
         filters.matches,

@@ -19,12 +19,14 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 router = APIRouter(prefix="/nodes", tags=["cluster"])
 
-NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[7])]
+NodeIdInPath = Annotated[
+    EpochNumber, Path(description="Node id, which is the broker's id.", examples=[7])
+]
 
 
-@router.get("", summary="The nodes of the cluster, and which of them live")
+@router.get("", summary="The nodes of the cluster, and their liveness")
 async def list_nodes(context: Context) -> ClusterNodesView:
-    """Any node answers the same, by the metadata log."""
+    """Every node answers the same, from the metadata log."""
     manager = context.manager
     return ClusterNodesView.of_nodes(
         manager.registered_nodes(), manager.describe(), manager.applied_offset
@@ -33,26 +35,26 @@ async def list_nodes(context: Context) -> ClusterNodesView:
 
 @router.get("/{node_id}", summary="One node of the cluster")
 async def show_node(context: Context, node_id: NodeIdInPath) -> ClusterNodeView:
-    """A removed one, too. 404: no process registered with this id."""
+    """A node, also a removed one. 404: no process registered with this id."""
     node = _found(context, node_id)
     return ClusterNodeView.of_node(node, context.manager.describe())
 
 
-@router.delete("/{node_id}", summary="Take a node that is gone for good off the list")
+@router.delete("/{node_id}", summary="Remove a node that is gone for good from the list")
 async def remove_node(
     context: Context,
     node_id: NodeIdInPath,
     admin: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> ClusterNodeView:
-    """Role admin. Nothing of what it copied changes, its claims stand until another leader's, and
-    its next start registers it again. 409 IS_A_VOTER: remove it from the quorum first; CONFLICT: it
-    lives.
+    """Needs the role admin. The segments that it copied do not change, its claims are in force
+    until a different leader's, and its next start registers it again. 409 IS_A_VOTER: remove it
+    from the quorum first; CONFLICT: it is live.
     """
     node = _found(context, node_id)
     if any(each.node_id == node_id for each in context.manager.describe().voters):
         raise Conflict(
-            f"node {node_id} is a voter of the quorum, which counts it for its majority: "
-            f"`strandline quorum remove-voter {node_id}` first",
+            f"node {node_id} is a voter, which counts for the quorum's majority: `strandline "
+            f"quorum remove-voter {node_id}` first",
             reason="IS_A_VOTER",
         )
     if node.liveness is not Liveness.REMOVED:
@@ -65,5 +67,7 @@ async def remove_node(
 def _found(context: ApiContext, node_id: int) -> RegisteredNode:
     node = context.manager.registered_node(node_id)
     if node is None:
-        raise NotFound(f"no node {node_id} ever registered: `strandline nodes list` has them all")
+        raise NotFound(
+            f"no node {node_id} ever registered: `strandline nodes list` shows all nodes"
+        )
     return node

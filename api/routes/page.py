@@ -1,5 +1,5 @@
-"""The page of `/ui` and its files. It needs no token: it has none, and asks `/v1` with the
-caller's.
+"""The page of `/ui` and its files. They need no token: they contain no data, and the page calls
+`/v1` with the caller's token.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ PAGE_HEADERS = {
 @router.get("")
 @router.get("/")
 async def page(request: Request, context: Context) -> Response:
-    """The page itself; a browser asks each time if it is still the same."""
+    """The page itself; a browser checks each time whether it has changed."""
     return _answer(request, await context.page.index(), "no-cache")
 
 
 @router.get("/assets/{name}")
 async def asset(request: Request, context: Context, name: str) -> Response:
-    """A file with the digest of its contents in its name."""
+    """A file with a digest of its content in its name."""
     return _answer(request, await context.page.asset(name), "public, max-age=31536000, immutable")
 
 

@@ -1,4 +1,4 @@
-"""Status of a partition, ListOffsets, and the questions of a new leader and a follower."""
+"""Status of a partition, ListOffsets, and the requests of a new leader and a follower."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ async def list_offset(
         Query(
             max_length=100,
             description=f"One of {', '.join(sorted(OFFSET_NAMES))}, or a time in milliseconds "
-            "since the epoch: the first record at or after it.",
+            "since the epoch: finds the first record at or after it.",
             examples=["latest-tiered"],
         ),
     ],
@@ -69,7 +69,10 @@ def parse_timestamp(text: str) -> int:
     return int(text)
 
 
-@router.get("/leader-transition", summary="Where a leader goes on copying, by the known lineage")
+@router.get(
+    "/leader-transition",
+    summary="The offset at which a leader continues copying, by the known lineage",
+)
 async def leader_transition_by_lineage(
     context: Context,
     tip: FoundPartition,
@@ -84,7 +87,9 @@ async def leader_transition_by_lineage(
     """
     state = context.manager.partition_state(tip)
     if state is None or not state.lineage:
-        raise NotFound(f"{tip} was never claimed: send the leader's checkpoint with POST")
+        raise NotFound(
+            f"{tip} was never claimed, so it has no lineage: send the leader's checkpoint with POST"
+        )
     end = _log_end(state) if log_end_offset is None else log_end_offset
     start = local_log_start_offset
     epoch = state.lineage[-1].epoch if leader_epoch is None else leader_epoch
@@ -110,28 +115,29 @@ def _checkpoint(lineage: Epochs, leader_epoch: int, log_end_offset: int) -> Epoc
     return (*kept, EpochEntry(leader_epoch, log_end_offset))
 
 
-@router.post("/leader-transition", summary="Where a new leader goes on copying")
+@router.post("/leader-transition", summary="The offset at which a new leader continues copying")
 async def leader_transition(
     context: Context, tip: FoundPartition, body: LeaderTransitionRequest
 ) -> LeaderTransitionView:
-    """Changes nothing. True at `metadata_offset`."""
+    """Read-only. The answer is valid as of `metadata_offset`."""
     return LeaderTransitionView.of_answer(context.answers.leader_transition(body.query(tip)))
 
 
-@router.get("/follower-fetch", summary="What a follower needs to rebuild from the tier")
+@router.get("/follower-fetch", summary="The state that a follower needs to rebuild from the tier")
 async def follower_fetch(
     context: Context,
     tip: FoundPartition,
     fetch_offset: OffsetNumber,
     leader_epoch: EpochNumber,
     leader_local_log_start_offset: Annotated[
-        OffsetNumber | None, Query(description="Left out: ask this node's broker, if it leads.")
+        OffsetNumber | None,
+        Query(description="Left out: this node asks its broker, if that leads."),
     ] = None,
     from_last_tiered: Annotated[
         bool, Query(description="KIP-1023, for an empty follower: fetch only the uncopied tail.")
     ] = False,
 ) -> FollowerFetchView:
-    """The offset that a follower starts at after KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE, and its
+    """The offset at which a follower starts after KIP-405's OFFSET_MOVED_TO_TIERED_STORAGE, and its
     state.
     """
     query = FollowerFetchQuery(

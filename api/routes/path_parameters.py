@@ -1,6 +1,7 @@
 """Dependencies that find the partition or segment of a path, or answer 404.
 
-All are coroutines: FastAPI runs plain functions in a thread, but the metadata belongs to the loop.
+All are coroutines: FastAPI runs plain functions in a thread, but the metadata may only be used on
+the event loop.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 TopicIdParameter = Annotated[
     str | None,
-    Query(max_length=100, description="Incarnation of the topic; default: the newest."),
+    Query(max_length=100, description="Topic id; default: the newest topic of this name."),
 ]
 
 
@@ -40,7 +41,7 @@ async def found_partition(
     partition: PartitionNumber,
     topic_id: TopicIdParameter = None,
 ) -> TopicIdPartition:
-    """The partition that the path names: known to the metadata, or found in a log directory."""
+    """The partition that the path names, from the metadata or from a log directory."""
     context = context_in(request)
     check_topic_name(topic)
     if topic_id is not None:
@@ -57,8 +58,8 @@ async def found_partition(
 def _found_on_disk(
     context: ApiContext, topic: str, partition: int, topic_id: str | None
 ) -> TopicIdPartition:
-    """Find the partition in a log directory of this node. By name alone it is never one of an older
-    topic: of the topics that the metadata knows by the name only the newest counts.
+    """Find the partition in a log directory of this node. Without a topic id only the newest topic
+    of the name matches.
     """
     older: set[Uuid] = set()
     if topic_id is None:
@@ -73,7 +74,7 @@ def _found_on_disk(
     raise NotFound(
         f"partition {topic}-{partition}{incarnation} is neither in the metadata nor in this "
         "node's log directories"
-        + ("; an older topic of the name may have it: ask with its topic_id" if older else "")
+        + ("; an older topic of the name may have it: give its topic_id" if older else "")
     )
 
 

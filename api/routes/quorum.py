@@ -1,6 +1,7 @@
 """The metadata quorum: describe it, change its voters, move its leadership.
 
-Changes are the leader's; any other node refuses and names it, and `forwarding.py` asks it.
+Only the leader makes changes; any other node refuses and names the leader, and `forwarding.py`
+forwards the request to it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from rlm.control.audit import AuditAction
 router = APIRouter(prefix="/quorum", tags=["quorum"])
 
 Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
-NodeIdInPath = Annotated[EpochNumber, Path(description="Node id, the broker's.", examples=[2])]
+NodeIdInPath = Annotated[
+    EpochNumber, Path(description="Node id, which is the broker's id.", examples=[2])
+]
 DirectoryIdParameter = Annotated[
     str | None,
     Query(max_length=1_000, description="Directory id of the voter; default: any."),
@@ -46,16 +49,16 @@ def _view(context: ApiContext) -> QuorumView:
 async def describe_quorum(
     context: Context,
     by_leader: Annotated[
-        bool, Query(description="By the leader's node, which this one asks then.")
+        bool, Query(description="Return the leader's view; this node forwards the request.")
     ] = False,
 ) -> QuorumView:
-    """Only the leader knows the lag of the others. Nodes with the same applied offset have the same
-    digest.
+    """Only the leader knows the lag of the other replicas. Nodes with the same applied offset have
+    the same digest.
     """
     leader = context.manager.describe().leader_id
     if by_leader and leader != context.identity.node_id:
         raise Conflict(
-            f"node {leader} leads and knows how far the others are: ask there"
+            f"node {leader} leads, and only it knows the lag of the replicas: ask that node"
             if leader >= 0
             else "this node knows no leader of the quorum now: ask again in a moment",
             reason="NOT_LEADER",
@@ -64,10 +67,10 @@ async def describe_quorum(
     return _view(context)
 
 
-@router.post("/voters", summary="Let an observer vote")
+@router.post("/voters", summary="Make an observer a voter")
 async def add_voter(context: Context, body: VoterRequest, admin: Admin) -> QuorumView:
-    """Role admin. Waits until the observer has caught up and the change is committed; one at a
-    time.
+    """Needs the role admin. Waits until the observer has caught up and the change is committed; one
+    change at a time.
     """
     voter, deadline_s = body.voter(), context.limits.quorum_deadline_s
     why = f"voter {voter.node_id}, directory {voter.directory_id}, was added"
@@ -83,8 +86,8 @@ async def remove_voter(
     admin: Admin,
     directory_id: DirectoryIdParameter = None,
 ) -> QuorumView:
-    """Role admin. A leader that is removed resigns. 404: it is not a voter. 409
-    TOO_FEW_WOULD_REMAIN: those left that keep up are no majority of those left.
+    """Needs the role admin. A leader that is removed resigns. 404: it is not a voter. 409
+    TOO_FEW_WOULD_REMAIN: too few of the remaining voters are caught up for a majority.
     """
     directory = None if directory_id is None else str(parse_directory_id(directory_id))
     why = f"voter {node_id}, directory {directory or 'any'}, was removed"
@@ -95,12 +98,12 @@ async def remove_voter(
     return _view(context)
 
 
-@router.post("/transfer", summary="Hand leadership to another voter")
+@router.post("/transfer", summary="Transfer the leadership to a different voter")
 async def transfer_leadership(context: Context, body: TransferRequest, admin: Admin) -> QuorumView:
-    """Role admin. Answers once the other leads, after a short election. 409 NOT_TRANSFERRED: a
-    third voter won it and leads now.
+    """Needs the role admin. Answers once the new leader leads, after a short election. 409
+    NOT_TRANSFERRED: a third voter won the election and leads now.
     """
-    to = "another voter" if body.node_id is None else f"node {body.node_id}"
+    to = "a different voter" if body.node_id is None else f"node {body.node_id}"
     with audited(
         context, None, AuditAction.QUORUM_CHANGED, f"leadership was handed to {to}", admin
     ):
@@ -112,8 +115,8 @@ async def transfer_leadership(context: Context, body: TransferRequest, admin: Ad
 async def finalise_feature_level(
     context: Context, body: FeatureLevelRequest, admin: Admin
 ) -> QuorumView:
-    """Role admin. Every node has to run a release that knows the level: each
-    voter is asked. There is no way back, and a node that does not know the level stops.
+    """Needs the role admin. Every node has to run a release that supports the level: each voter is
+    asked. This can't be undone, and a node that does not support the level stops.
     """
     finalised = context.manager.feature_level()
     await context.quorum.check_feature_level(
@@ -129,18 +132,19 @@ async def finalise_feature_level(
     return _view(context)
 
 
-@router.get("/can-stop/{node_id}", summary="Can the others go on without this node")
+@router.get("/can-stop/{node_id}", summary="Whether the quorum goes on without this node")
 async def can_stop(context: Context, node_id: NodeIdInPath) -> CanStopView:
-    """Yes if the other voters that keep up are a majority."""
+    """Allowed if the other voters that are caught up are a majority."""
     return CanStopView.of(context.quorum.can_stop(node_id), node_id=node_id)
 
 
-@router.post("/accept-cut", summary="Accept the loss of what this node had")
+@router.post("/accept-cut", summary="Accept the loss of records that only this node had")
 async def accept_cut(context: Context, admin: Admin) -> QuorumView:
-    """Role admin. For a node whose lost records exist nowhere any more (its tail was cut, or its
-    disk replaced): it votes and stands for election again, and records that only it had are lost.
+    """Needs the role admin. For a node whose lost records exist nowhere any more (its tail was cut,
+    or its disk replaced): it votes and becomes a candidate again, and records that only it had are
+    lost.
     """
-    why = f"the loss of what node {context.identity.node_id} had was accepted"
+    why = f"the loss of records that only node {context.identity.node_id} had was accepted"
     with audited(context, None, AuditAction.QUORUM_CHANGED, why, admin):
         await context.quorum.accept_cut(deadline_s=context.limits.quorum_deadline_s)
     return _view(context)

@@ -1,4 +1,4 @@
-"""Retention of a partition: plan it, allow more than its brake, delete records."""
+"""Retention of a partition: plan it, let a pass exceed its brake, delete records."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/retention", ta
 
 @router.get("/plan", summary="Plan: segments that retention would delete now, and why")
 async def retention_plan(context: Context, tip: FoundPartition) -> RetentionPlanView:
-    """A dry run, by this node's clock. Changes nothing; the node that leads carries it out."""
+    """A dry run, by this node's clock. Changes nothing; the node beside the leader carries
+    it out.
+    """
     plan = await context.retention.plan(tip)
     return RetentionPlanView.of_plan(tip, plan, context.retention.accepted_text(tip))
 
 
-@router.post("/plan", summary="Plan by another policy")
+@router.post("/plan", summary="Plan with a different policy")
 async def retention_plan_by(
     context: Context, tip: FoundPartition, body: RetentionRequest
 ) -> RetentionPlanView:
@@ -50,10 +52,11 @@ async def accept_retention(
     body: AcceptedPercent,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> RetentionPlanView:
-    """Needs the role admin; done by the node with the claim. Answers with the plan, which the next
-    pass may carry out; that ends with the pass, whatever it does, and counts under this policy and
-    claim only. 409 with the reason: NOT_CLAIMED, HELD_BACK, NOT_NEEDED (nothing would go), TOO_MUCH
-    (more than `percent`), OTHER_PLAN (log start would move further than `up_to_offset`).
+    """Needs the role admin; carried out by the node with the claim. Answers with the plan, which
+    the next pass may carry out. The permission ends with that pass, whatever it does, and applies
+    under this policy and claim only. 409 with the reason: NOT_CLAIMED, HELD_BACK, NOT_NEEDED
+    (nothing would be deleted), TOO_MUCH (more than `percent`), OTHER_PLAN (the log start would move
+    beyond `up_to_offset`).
     """
     asked = AskedAcceptance(float(body.percent), body.up_to_offset, principal.name)
     plan = await context.retention.accept(tip, asked)
@@ -67,14 +70,14 @@ async def delete_records(
     body: DeleteRecordsRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> DeleteRecordsView:
-    """Needs the role admin; done by the node with the claim. Records below are no longer read
-    once this is answered; retention deletes their segments' bytes, as whole segments.
+    """Needs the role admin; carried out by the node with the claim. Records below the offset are
+    not readable any more once this is answered; retention deletes their bytes, as whole segments.
     """
     before = body.before_offset
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
     else:
-        await context.manager.catch_up()  # "the log start is there already" is the view's word
+        await context.manager.catch_up()  # the view has to be current to answer "no change"
         with audited(
             context, tip, AuditAction.RECORDS_DELETED, body.reason, principal,
             offsets=(-1, before - 1),

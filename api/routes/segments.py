@@ -48,7 +48,7 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}/segments", tag
 
 
 class SegmentFilters(NamedTuple):
-    """Filters of a list; they combine, and None leaves one out."""
+    """The filters of a list of segments, all of which apply; None: no filter."""
 
     state: SegmentStateName | None
     epoch: int | None
@@ -56,7 +56,7 @@ class SegmentFilters(NamedTuple):
     since_ms: int | None
 
     def matches(self, segment: RemoteLogSegmentMetadata) -> bool:
-        """True if all filters but `epoch` let the segment pass."""
+        """True if the segment matches all filters but `epoch`."""
         return (
             (self.state is None or segment.state.name == self.state.value)
             and (self.offset is None or segment.start_offset <= self.offset <= segment.end_offset)
@@ -79,7 +79,7 @@ async def segment_filters(
         Query(description="Only segments with records at or after this time (ms since the epoch)."),
     ] = None,
 ) -> SegmentFilters:
-    """Filters of the query."""
+    """The filters of the query."""
     return SegmentFilters(state, epoch, offset, since_ms)
 
 
@@ -91,7 +91,7 @@ async def list_segments(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> SegmentPage:
-    """Segments in all states, unfinished and superseded ones too; filters combine."""
+    """Segments in all states, unfinished and superseded ones included; all filters apply."""
     filters = asked._asdict()
     listing = f"segments of {tip}"
     after = None if cursor is None else _position(listing, filters, cursor)
@@ -99,7 +99,7 @@ async def list_segments(
     segments, more = await first_after(
         context.manager.list_remote_log_segments(tip, asked.epoch, after=after),
         key,
-        None,  # the listing itself begins there
+        None,  # the listing begins after it
         limit,
         context.sleep,
         asked.matches,
@@ -115,11 +115,11 @@ async def list_segments(
 
 
 def _position(listing: str, filters: Mapping[str, object], cursor: str) -> ListPosition:
-    """The list position in a cursor; InvalidRequest(cursor) for one that no page ever had."""
+    """The list position in a cursor; InvalidRequest(cursor) if no page ever returned it."""
     by, start, id_ = decode_cursor(listing, filters, cursor, (int, int, str))
     if not 0 <= int(by) <= INT32_MAX or not 0 <= int(start) <= INT64_MAX:
         raise InvalidRequest(
-            "no such place in this list: pass `next_cursor` unchanged", field="cursor"
+            "not a cursor of this list: pass `next_cursor` unchanged", field="cursor"
         )
     return ListPosition(int(by), int(start), parse_uuid(str(id_), "cursor"))
 
@@ -132,10 +132,15 @@ async def look_up_segment(
     offset: OffsetNumber,
     with_txn_index: Annotated[
         bool,
-        Query(description="Find the first at or after the offset that has a transaction index."),
+        Query(
+            description="Find the first segment at or after the offset that has a transaction "
+            "index."
+        ),
     ] = False,
 ) -> SegmentLookup:
-    """Kafka's remoteLogSegmentMetadata and nextSegmentWithTxnIndex. 404 when nothing serves it."""
+    """Kafka's remoteLogSegmentMetadata and nextSegmentWithTxnIndex. 404: no segment serves the
+    offset.
+    """
     context = context_in(request)
     look_up = (
         context.manager.next_segment_with_txn_index
@@ -147,17 +152,17 @@ async def look_up_segment(
         return SegmentLookup(
             segment=SegmentView.of_segment(found.metadata), valid_until=found.valid_until
         )
-    # A broker that took "nothing there" for an answer would move its log start and lose the tier.
+    # A broker that believes such a 404 would move its log start and lose the tier.
     if not context.manager.is_ready(tip):
         raise RetryLater(
-            f"{tip} is not ready on this node, so a missing segment proves nothing: ask again later"
+            f"this node is not ready for {tip}, so it may not know the segment yet: ask again later"
         )
     raise NotFound(f"no finished segment of {tip} serves offset {offset} of leader epoch {epoch}")
 
 
 @router.get("/{segment_id}", summary="One segment")
 async def describe_segment(context: Context, segment: FoundSegment) -> SegmentDetail:
-    """Everything in the metadata, with lengths and checksums of the objects, and findings of
+    """All metadata of the segment, with lengths and checksums of its objects, and findings of
     scrubs.
     """
     scrub = context.scrubs.of(segment.metadata.segment_id.partition)
@@ -176,7 +181,9 @@ async def segment_history(
         RemoteLogSegmentId(tip, segment_id), limit=limit
     )
     if not entries and context.manager.segment(tip, segment_id) is None:
-        raise NotFound(f"{tip} has no segment {segment_id}, and the log has no record about it")
+        raise NotFound(
+            f"{tip} has no segment {segment_id}, and the metadata log has no record about it"
+        )
     return SegmentHistory(segment_id=str(segment_id), changes=list(_changes(entries)))
 
 

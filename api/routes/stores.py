@@ -23,7 +23,7 @@ async def list_stores(
         Query(description="False: only the stores of the settings, without counts."),
     ] = True,
 ) -> StoresView:
-    """Counted by the metadata, which takes a few seconds for a million segments."""
+    """The counts are from the metadata, and take a few seconds for a million segments."""
     usage = await store_usage(context.manager, partial(context.sleep, 0)) if counted else {}
     problems = {
         each.name: each.text

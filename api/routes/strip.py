@@ -23,21 +23,23 @@ router = APIRouter(prefix="/topics/{topic}/partitions/{partition}", tags=["segme
 POINTS_DEFAULT, POINTS_MAX = 200, 500
 
 
-@router.get("/strip", summary="What the tier serves between two offsets, to draw it")
+@router.get("/strip", summary="Segments that the tier serves between two offsets, to draw them")
 async def strip(
     context: Context,
     tip: FoundPartition,
     first_offset: Annotated[
-        OffsetNumber | None, Query(description="Left out: the first that the tier has.")
+        OffsetNumber | None, Query(description="Left out: the first offset of the tier.")
     ] = None,
     last_offset: Annotated[
-        OffsetNumber | None, Query(description="Inclusive; left out: the last that the tier has.")
+        OffsetNumber | None, Query(description="Inclusive; left out: the last offset of the tier.")
     ] = None,
     points: Annotated[
-        int, Query(ge=2, le=POINTS_MAX, description="Most pieces in the answer."), Whole
+        int, Query(ge=2, le=POINTS_MAX, description="The most pieces in the answer."), Whole
     ] = POINTS_DEFAULT,
 ) -> StripView:
-    """Every piece if there are no more than `points`; else those at so many places."""
+    """Every piece if there are no more than `points`; else the pieces at `points` evenly spaced
+    places.
+    """
     state = context.manager.partition_state(tip)
     if state is None:
         raise NotFound(f"{tip} is not in the metadata")
@@ -45,7 +47,7 @@ async def strip(
     first = max(0, state.log_start_offset) if first_offset is None else first_offset
     last = max(first, highest) if last_offset is None else last_offset
     if last < first:
-        raise InvalidRequest("must not lie below `first_offset`", field="last_offset")
+        raise InvalidRequest("must not be below `first_offset`", field="last_offset")
     metadata_offset = context.manager.applied_offset
     served = list(islice(context.manager.served_segments(state, first, last), points + 1))
     whole = len(served) <= points
@@ -67,7 +69,7 @@ async def strip(
 async def _at_places(
     context: ApiContext, state: PartitionState, first: int, last: int, points: int
 ) -> list[ServedSegment]:
-    """The piece at or after each of `points` places, once."""
+    """The piece at or after each of `points` places, without duplicates."""
     found: dict[int, ServedSegment] = {}
     for number in range(points):
         if number % SCAN_ITEMS_PER_SLICE == 0:
@@ -76,6 +78,7 @@ async def _at_places(
         at = next(context.manager.served_segments(state, place, last), None)
         if at is None:
             break
-        # Two places may lie in one piece, and two pieces of one segment around another's.
+        # Two places may be in the same piece; two pieces may be of one segment that surrounds a
+        # different one.
         found.setdefault(at[0].last_offset, at)
     return [found[last] for last in sorted(found)]

@@ -1,6 +1,7 @@
 """A topic's data in the tier: show it, mark it for deletion, remove the mark.
 
-Only marks are set here; after the grace the nodes delete (`rlm/retention/topic_deletion.py`).
+Only marks are set here; after the grace period the nodes delete
+(`rlm/retention/topic_deletion.py`).
 """
 
 from __future__ import annotations
@@ -44,12 +45,12 @@ WhichTopicIds = Annotated[
     str | None,
     Query(
         max_length=100,
-        description="Incarnation of the topic, or `all`; may be left out if there is only one.",
+        description="Topic id, or `all`; may be left out if the name has only one.",
     ),
 ]
 GraceMs = Annotated[
     OffsetNumber,
-    Query(description="Time until data is deleted, in milliseconds. 0: at once."),
+    Query(description="Time until the data is deleted, in milliseconds. 0: at once."),
 ]
 
 
@@ -60,7 +61,9 @@ async def tiered_data(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TieredDataView:
-    """The tiered data of all topic ids of the name, from the metadata, the same on every node."""
+    """The tiered data of all topic ids of the name, from the metadata; every node answers
+    the same.
+    """
     listing = f"tiered data of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
     states = sorted(await _states(context, topic, ALL_TOPIC_IDS), key=_order)
@@ -82,13 +85,14 @@ async def delete_tiered_data(
     topic: CheckedTopic,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
     confirm: Annotated[
-        str, Query(max_length=1_000, description="The topic's name once more, for certainty.")
+        str, Query(max_length=1_000, description="The topic's name again, as a confirmation.")
     ],
     topic_id: WhichTopicIds = None,
     grace_ms: GraceMs = DELETE_GRACE_DEFAULT_MS,
 ) -> TieredDataChange:
-    """Needs the role admin. Copying stops at once; reading goes on until the bytes are deleted, and
-    until then `undo` takes the mark back. Repeating it is safe; another grace needs an undo first.
+    """Needs the role admin. Copying stops at once; the data is readable until its bytes are
+    deleted, and until then `undo` removes the mark. It is safe to repeat; a different grace period
+    needs an undo first.
     """
     if confirm != topic:
         raise InvalidRequest(
@@ -101,11 +105,11 @@ async def delete_tiered_data(
         if state.delete_state not in (None, MARKED):
             continue  # its deletion has started
         if state.delete_state is MARKED and state.delete_grace_ms == grace_ms:
-            continue  # this very mark stands
+            continue  # this mark is in force already
         mark = RemotePartitionDeleteMetadata(
             state.partition,
             context.identity.node_id,
-            -1,  # the record's batch has its time
+            -1,  # the batch of the record has the time
             MARKED,
             replaces_offset=state.delete_offset,
             grace_ms=grace_ms,
@@ -133,10 +137,10 @@ async def undo_deletion(
     topic_id: WhichTopicIds = ALL_TOPIC_IDS,
     body: UndoRequest | None = None,
 ) -> DeletionUndone:
-    """Needs the role admin. What retention had hidden of it is readable again; without a body its
-    next pass hides anew what the policy lets go, for the whole time of the trash. `conflict` with
-    the reason GONE for a partition whose deletion has started: the marks of the others are removed
-    first.
+    """Needs the role admin. Records that retention had hidden are readable again. Without a body
+    the next pass of retention hides again what the policy says, for the full time of the trash.
+    `conflict` with the reason GONE for a partition whose deletion has started: the marks of all
+    other partitions are removed first.
     """
     await context.manager.catch_up()  # a mark that the view lacks would be left out
     states = await _states(context, topic, topic_id)
@@ -148,10 +152,10 @@ async def undo_deletion(
         hold = await _is_to_hold(context, state, body)
         undo = PartitionDeleteUndo(state.partition, state.delete_offset)
         why = UNDONE if body is None else body.why
-        said = f"{body.why}: the mark was removed" if body is not None else "the mark was removed"
+        text = f"{body.why}: the mark was removed" if body is not None else "the mark was removed"
         with audited(
             context, state.partition, AuditAction.DELETE_UNDONE,
-            f"{said}; its retention is held" if hold else said,
+            f"{text}; its retention is on hold" if hold else text,
             principal, size_bytes=state.size_bytes,
         ):  # fmt: skip
             offset = await context.manager.undo_partition_delete(
@@ -174,7 +178,7 @@ async def _is_to_hold(context: ApiContext, state: PartitionState, body: UndoRequ
 
 
 async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list[PartitionState]:
-    """The topic's partitions in the metadata, of one incarnation or of all."""
+    """The topic's partitions in the metadata, of one topic id or of all."""
     found: list[PartitionState] = []
     for number, tip in enumerate(context.rlm.partitions(), 1):
         if number % BREATH_PARTITIONS == 0:
@@ -183,7 +187,7 @@ async def _states(context: ApiContext, topic: str, topic_id: str | None) -> list
         if state is not None:
             found.append(state)
     if not found:
-        raise NotFound(f"the metadata knows no topic {topic}")
+        raise NotFound(f"the metadata has no topic {topic}")
     return _of_topic_id(topic, found, topic_id)
 
 
@@ -196,7 +200,8 @@ def _of_topic_id(
     if topic_id is None:
         if len(ids) > 1:
             raise InvalidRequest(
-                f"the topic {topic} was made again: say which of {', '.join(ids)[:400]}, or all",
+                f"the topic {topic} was recreated: give one of its topic ids "
+                f"({', '.join(ids)[:400]}), or all",
                 field="topic_id",
             )
         return found

@@ -1,5 +1,5 @@
-"""Topics that would begin or end to be tiered if the setting were another: on the disks of this
-node, and of all.
+"""Topics for which a changed setting would start or stop tiering, on the disks of this node or of
+all nodes.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ _SHAPE = (str, int)
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Topics by name or shell pattern, and their setting to come; None: it is removed."""
+    """Topics by name or glob pattern, and their new setting; None: it is removed."""
 
     name: str
     tiered: bool | None
 
     @property
     def query(self) -> dict[str, object]:
-        """The choice as parameters of a request."""
+        """The choice as query parameters."""
         tiered = None if self.tiered is None else str(self.tiered).lower()
         return {"name": self.name, "tiered": tiered}
 
 
 async def _choice(
     name: Annotated[
-        str, Query(max_length=249, description="Topic name or shell pattern.", examples=["logs.*"])
+        str, Query(max_length=249, description="Topic name or glob pattern.", examples=["logs.*"])
     ],
     tiered: Annotated[
         bool | None, Query(description="Left out: as if the setting were removed.")
@@ -56,14 +56,16 @@ async def _choice(
 Chosen = Annotated[Choice, Depends(_choice)]
 
 
-@router.get("/node/tiering-effect", summary="Topics on this node's disks that a change concerns")
+@router.get(
+    "/node/tiering-effect", summary="Topics on this node's disks that a change would affect"
+)
 async def node_tiering_effect(
     context: Context,
     choice: Chosen,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> NodeTieringEffect:
-    """The topics that would begin or end to be tiered, by name; nothing is changed."""
+    """The topics for which tiering would start or stop, by name; nothing is changed."""
     last = None if cursor is None else decode_cursor(_LISTING, choice.query, cursor, _SHAPE)
     settings, node_id = context.settings, context.identity.node_id
     after = tiered_with(settings, of_topic(choice.name), choice.tiered)
@@ -78,7 +80,9 @@ async def node_tiering_effect(
     )
 
 
-@router.get("/cluster/tiering-effect", summary="Topics on all nodes' disks that a change concerns")
+@router.get(
+    "/cluster/tiering-effect", summary="Topics on all nodes' disks that a change would affect"
+)
 async def whole_tiering_effect(
     request: Request,
     context: Context,
@@ -86,8 +90,8 @@ async def whole_tiering_effect(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TieringEffect:
-    """The effect that `topics enable --dry-run` shows, on the nodes that answered; `nodes` names
-    the others.
+    """The effect that `topics enable --dry-run` shows, on the nodes that answered; `nodes` lists
+    the ones that did not.
     """
     told = await ask_all(
         request,

@@ -35,7 +35,7 @@ from rlm.copy.partition_status import PartitionStatus
 router = APIRouter(prefix="/topics", tags=["topics"])
 
 
-@router.get("", summary="Topics this node knows, by name")
+@router.get("", summary="Topics that this node knows, by name")
 async def list_topics(
     context: Context, limit: PageLimit = PAGE_LIMIT_DEFAULT, cursor: PageCursor = None
 ) -> TopicPage:
@@ -67,7 +67,7 @@ async def describe_topic(
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TopicView:
-    """Partitions come in pages; the sums are over all."""
+    """Partitions come in pages; the sums are over all of them."""
     listing = f"partitions of {topic}"
     after = None if cursor is None else decode_cursor(listing, {}, cursor, (int, str))
     partitions = [tip for tip in context.rlm.partitions() if tip.topic == topic]
@@ -94,8 +94,8 @@ def _order(status: PartitionStatus) -> tuple[int, str]:
 async def topic_policy(
     context: Context, topic: CheckedTopic, topic_id: TopicIdParameter = None
 ) -> PolicyView:
-    """A topic without a policy keeps everything and pauses nothing. A topic that was made again
-    keeps everything until a policy is set for it; the switches apply to it, too.
+    """A topic without a policy keeps everything and pauses nothing. A recreated topic keeps
+    everything until a policy is set for it; the switches of the name apply to it, too.
     """
     return _policy_of(
         context, topic, None if topic_id is None else parse_uuid(topic_id, "topic_id")
@@ -116,19 +116,19 @@ async def set_topic_policy(
     body: PolicyRequest,
     principal: Annotated[Principal, Depends(require(Role.ADMIN))],
 ) -> PolicySet:
-    """Needs the role admin. Takes effect at the metadata offset in the answer's header. The policy
-    is replaced as a whole: fields that the request leaves out get their defaults; `changed` lists
-    the differences.
+    """Needs the role admin. In force from the metadata offset in the answer's header. The whole
+    policy is replaced: fields that the request leaves out get their defaults; `changed` lists the
+    differences.
     """
     standing = context.manager.topic_policy(topic)
     change = body.change(topic, standing)
     changed = changed_fields(
         *(PolicyView.of_policy(topic, each.topic_id, each) for each in (standing, change.policy))
     )
-    said = f"{body.why}: " if body.why else ""
+    reason = f"{body.why}: " if body.why else ""
     differs = ", ".join(f"{name} from {dumps(value)}" for name, value in changed.items())
     why = (
-        f"{said}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}; "
+        f"{reason}{topic}: {body.model_dump_json(exclude={'replaces_offset', 'why'})}; "
         f"changed {differs or 'nothing'}"
     )
     with audited(context, None, AuditAction.POLICY_SET, why, principal):

@@ -1,6 +1,6 @@
 """The trash: list it, restore from it, empty it.
 
-Of a deleted topic `tiered-data/undo` takes the marks back (`tiered_data.py`).
+For a deleted topic `tiered-data/undo` removes the marks (`tiered_data.py`).
 """
 
 from __future__ import annotations
@@ -48,13 +48,11 @@ Admin = Annotated[Principal, Depends(require(Role.ADMIN))]
 @router.get("/trash", summary="Everything in the trash, and holds of retention")
 async def list_trash(
     context: Context,
-    topic: Annotated[
-        str | None, Query(max_length=1_000, description="Of this topic alone.")
-    ] = None,
+    topic: Annotated[str | None, Query(max_length=1_000, description="Only this topic.")] = None,
     limit: PageLimit = PAGE_LIMIT_DEFAULT,
     cursor: PageCursor = None,
 ) -> TrashPage:
-    """A page of the trash, from the metadata, the same on every node."""
+    """A page of the trash, from the metadata; every node answers the same."""
     if topic is not None:
         check_topic_name(topic)
     filters = {"topic": topic}
@@ -83,7 +81,9 @@ async def list_trash(
 
 
 def _is_hidden_or_held(context: ApiContext, state: PartitionState) -> bool:
-    """A hold that ended with its policy stays in the row until the next mark."""
+    """True if the partition has marks or a hold in force. A hold that ended with its policy stays
+    in the row until the next mark.
+    """
     expiry = state.expiry
     if expiry.marks or expiry.hold is None:
         return bool(expiry.marks)
@@ -95,13 +95,15 @@ def _order(state: PartitionState) -> tuple[str, int, str]:
     return tip.topic, tip.partition, str(tip.topic_id)
 
 
-@router.post(f"{PATH}/restore", summary="Take what retention hid from readers out of the trash")
+@router.post(
+    f"{PATH}/restore", summary="Restore records that retention hid from readers from the trash"
+)
 async def restore_partition(
     request: Request, context: Context, tip: FoundPartition, body: RestoreRequest, admin: Admin
 ) -> RestoredPartition:
-    """Needs the role admin, at any node. Readers start at the log start again, and every record
-    above it is there. A policy that would take the same again is held, unless `hold` is false.
-    409 NOT_IN_TRASH: nothing of it is, any more or at all.
+    """Needs the role admin; any node will do. Readers start at the log start again, and every
+    record above it is readable. Retention is put on hold if the policy would delete the same again,
+    unless `hold` is false. 409 NOT_IN_TRASH: the trash has nothing of the partition (any more).
     """
     await context.manager.catch_up()  # a mark that the view lacks would be left out
     state = _state(context, tip)
@@ -110,7 +112,7 @@ async def restore_partition(
         raise Conflict(_nothing_of(state), reason="NOT_IN_TRASH")
     hold = await context.retention.would_repeat(tip) if body.hold is None else body.hold
     back = ExpiryTakenBack(tip, expiry.offset, hold, admin.name[:WHO_CHARACTERS_MAX], body.why)
-    why = f"{body.why}; its retention {'is held' if hold else 'goes on'}"
+    why = f"{body.why}; its retention {'is on hold' if hold else 'goes on'}"
     with audited(
         context, tip, AuditAction.TRASH_RESTORED, why, admin,
         offsets=(state.log_start_offset, expiry.below - 1), size_bytes=expiry.size_bytes,
@@ -129,14 +131,14 @@ async def restore_partition(
 async def release_retention(
     request: Request, context: Context, tip: FoundPartition, body: ReleaseRequest, admin: Admin
 ) -> TrashedPartition:
-    """Needs the role admin, at any node. The next pass marks what the policy lets go. 409 NOT_HELD:
-    no hold stands.
+    """Needs the role admin; any node will do. The next pass marks what the policy says. 409
+    NOT_HELD: no hold is in force.
     """
     await context.manager.catch_up()  # a hold that the view lacks would be left out
     state = _state(context, tip)
     policy = context.manager.topic_policy(tip.topic)
     if state.expiry.held_by(policy.offset) is None:
-        raise Conflict(f"retention of {tip} is not held", reason="NOT_HELD")
+        raise Conflict(f"retention of {tip} is not on hold", reason="NOT_HELD")
     who = admin.name[:WHO_CHARACTERS_MAX]
     back = ExpiryTakenBack(tip, state.expiry.offset, hold=False, who=who, why=body.why)
     with audited(context, tip, AuditAction.RETENTION_RELEASED, body.why, admin):
@@ -144,15 +146,18 @@ async def release_retention(
     return TrashedPartition.of_state(_state(context, tip), policy)
 
 
-@router.post(f"{PATH}/empty", summary="Delete what is in the trash without waiting for its time")
+@router.post(
+    f"{PATH}/empty", summary="Delete the content of the trash without waiting for its time"
+)
 async def empty_trash(
     context: Context, tip: FoundPartition, body: EmptyTrashRequest, admin: Admin
 ) -> DeleteRecordsView:
-    """Needs the role admin; done by the node with the claim, as `retention/delete-records` below
-    `up_to_offset`: nothing brings it back. 409 NOT_IN_TRASH: nothing of it is there; OTHER_MARKS:
-    no mark ends at `up_to_offset` any more; CONFLICT: it was restored meanwhile.
+    """Needs the role admin; carried out by the node with the claim, as `retention/delete-records`
+    below `up_to_offset`: it can't be undone. 409 NOT_IN_TRASH: the trash has nothing of the
+    partition; OTHER_MARKS: no mark ends at `up_to_offset` any more; CONFLICT: it was restored
+    meanwhile.
     """
-    await context.manager.catch_up()  # a mark that was taken back must not be believed
+    await context.manager.catch_up()  # the view must not show a mark that was removed
     state = _state(context, tip)
     last = last_mark(state.expiry)
     if last is None:
@@ -161,14 +166,16 @@ async def empty_trash(
         last = mark_up_to(state.expiry, body.up_to_offset)
         if last is None:
             raise Conflict(
-                f"no mark of {tip} ends at {body.up_to_offset} any more: look at the trash again",
+                f"no mark of {tip} ends at {body.up_to_offset} any more: list the trash again",
                 reason="OTHER_MARKS",
             )
     before = last.mark.offset
     if body.dry_run:
         planned = await context.retention.delete_records(tip, before, apply=False)
     elif body.up_to_offset is None:
-        raise InvalidRequest("say up to where, as the dry run told", field="up_to_offset")
+        raise InvalidRequest(
+            "give the offset up to which to delete, as the dry run shows it", field="up_to_offset"
+        )
     else:
         with audited(
             context,
@@ -185,11 +192,13 @@ async def empty_trash(
 def _state(context: ApiContext, tip: TopicIdPartition) -> PartitionState:
     state = context.manager.partition_state(tip)
     if state is None:
-        raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+        raise NotFound(f"{tip} is not in the metadata: none of its segments was ever tiered")
     return state
 
 
 def _nothing_of(state: PartitionState) -> str:
     if state.mode is Mode.DELEGATED:
-        return f"{state.partition} is DELEGATED: its retention is the broker's, which has no trash"
-    return f"nothing of {state.partition} is in the trash"
+        return (
+            f"{state.partition} is DELEGATED: its broker carries out retention, which has no trash"
+        )
+    return f"the trash has nothing of {state.partition}"

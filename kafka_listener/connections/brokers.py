@@ -1,5 +1,7 @@
-"""The brokers of a read replica: their addresses, and connections to them. Brokers are discovered
-from the addresses of `kafka.bootstrap` and from every relayed answer to Metadata.
+"""The brokers of a read replica: their addresses, and connections to them.
+
+Brokers are discovered from the addresses of `kafka.bootstrap` and from every relayed answer to
+Metadata.
 """
 
 from __future__ import annotations

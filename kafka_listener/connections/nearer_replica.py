@@ -1,7 +1,9 @@
-"""Sends consumers of a different zone to the read replica there (KIP-392). A replica that sends a
-consumer away does not see how it fares. If the nearer replica can't be reached, or answers
-OFFSET_OUT_OF_RANGE, the consumer comes back and requests the same offset: Java's consumer then
-forgets the nearer replica, and resets its offset by this replica's answer alone.
+"""Sends consumers of a different zone to the read replica there (KIP-392).
+
+A replica that sends a consumer away does not see how it fares. If the nearer replica can't be
+reached, or answers OFFSET_OUT_OF_RANGE, the consumer comes back and requests the same offset:
+Java's consumer then forgets the nearer replica, and resets its offset by this replica's answer
+alone.
 """
 
 from __future__ import annotations

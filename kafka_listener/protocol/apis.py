@@ -1,7 +1,8 @@
-"""The requests that a read replica supports, and the treatment of each. Pure. A request that is not
-in this table ends its connection, as with Kafka's brokers; ApiVersions does not list it, so clients
-report it as unsupported. That goes for all requests that change topics, records or configuration,
-and for transactions.
+"""The requests that a read replica supports, and the treatment of each. Pure.
+
+A request that is not in this table ends its connection, as with Kafka's brokers; ApiVersions does
+not list it, so clients report it as unsupported. That goes for all requests that change topics,
+records or configuration, and for transactions.
 """
 
 from __future__ import annotations

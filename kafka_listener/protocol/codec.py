@@ -65,8 +65,10 @@ def head_of(frame: bytes) -> Head:
 
 
 def decode_request(frame: bytes) -> ClientRequest:
-    """Decode a request of a supported version. FrameError: malformed. Bytes after its end are
-    ignored, as in Kafka's brokers: librdkafka 2.16 sends three of them when it asks for all topics.
+    """Decode a request of a supported version. FrameError: malformed.
+
+    Bytes after its end are ignored, as in Kafka's brokers: librdkafka 2.16 sends three of them when
+    it asks for all topics.
     """
     head = head_of(frame)
     entity = load_request_schema(head.api_key, head.version)

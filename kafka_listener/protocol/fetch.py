@@ -1,5 +1,7 @@
-"""Splits a client's Fetch into partitions, and puts its answer together. Pure. Fetch sessions are
-not kept: the session id 0 in an answer says so, and clients then send full requests.
+"""Splits a client's Fetch into partitions, and puts its answer together. Pure.
+
+Fetch sessions are not kept: the session id 0 in an answer says so, and clients then send full
+requests.
 """
 
 from __future__ import annotations

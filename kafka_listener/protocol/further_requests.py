@@ -1,6 +1,8 @@
 """Builds the template by which a worker recognises and answers the next Fetch of a consumer that
-scans one partition. Pure. The position of the offset in the request is found by encoding the
-request with two different offsets.
+scans one partition. Pure.
+
+The position of the offset in the request is found by encoding the request with two different
+offsets.
 """
 
 from __future__ import annotations

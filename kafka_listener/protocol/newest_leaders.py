@@ -1,5 +1,6 @@
-"""Keeps leader epochs in answers to Metadata from going back, whichever broker answers. Pure. A
-broker that lags reports an earlier leader. A client that accepts both answers would fetch with an
+"""Keeps leader epochs in answers to Metadata from going back, whichever broker answers. Pure.
+
+A broker that lags reports an earlier leader. A client that accepts both answers would fetch with an
 epoch that the leader has fenced (KIP-320), or leave the leader that it has just found.
 """
 

@@ -1,5 +1,7 @@
-"""Replaces brokers by virtual nodes in a broker's answers. Pure. Each function changes the answer
-in place. A broker without a virtual node is left out, as if it did not exist.
+"""Replaces brokers by virtual nodes in a broker's answers. Pure.
+
+Each function changes the answer in place. A broker without a virtual node is left out, as if it did
+not exist.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Decides whether the tier or the partition's leader serves a fetch, or neither yet. Pure. The
-border between tier and leader only moves up: the tier's end with every copied segment, the start of
-the leader's disk with retention. An offset that both have is read from the preferred side, with one
-exception: a leader whose epoch is above all epochs in the tier's lineage may have replaced the tail
-of the tier, which shows only with the next claim. Until then such offsets are read from the leader,
-and the tier serves only what this leader has reported to be in its own log; nothing without such a
-report.
+"""Decides whether the tier or the partition's leader serves a fetch, or neither yet. Pure.
+
+The border between tier and leader only moves up: the tier's end with every copied segment, the
+start of the leader's disk with retention. An offset that both have is read from the preferred side,
+with one exception: a leader whose epoch is above all epochs in the tier's lineage may have replaced
+the tail of the tier, which shows only with the next claim. Until then such offsets are read from
+the leader, and the tier serves only what this leader has reported to be in its own log; nothing
+without such a report.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ class Prefer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TierAt:
-    """The tier as seen from one offset. `ends` None: nothing is tiered. `served`: the range (both
-    ends inclusive) that one segment serves at the offset or, if none does, next above it. `lost`:
-    the range that contains the offset and is recorded as lost, or is gone below the leader's log
-    start (`whole_log_start`). `is_current`: this view has everything that was completed before the
-    request. `agreed_until`: if the leader is newer than the tier's lineage, the offset (exclusive)
-    up to which its log equals the tier; None: unknown. `log_start_offset`: the start of the whole
-    log as the leader reported it, where that is above the tier's (`whole_log_start`).
+    """The tier as seen from one offset.
+
+    `ends` None: nothing is tiered. `served`: the range (both ends inclusive) that one segment
+    serves at the offset or, if none does, next above it. `lost`: the range that contains the offset
+    and is recorded as lost, or is gone below the leader's log start (`whole_log_start`).
+    `is_current`: this view has everything that was completed before the request. `agreed_until`: if
+    the leader is newer than the tier's lineage, the offset (exclusive) up to which its log equals
+    the tier; None: unknown. `log_start_offset`: the start of the whole log as the leader reported
+    it, where that is above the tier's (`whole_log_start`).
     """
 
     ends: TierEnds | None

@@ -1,6 +1,7 @@
-"""Tracks the newest leader of each partition, from the reports of leaders on any connection. A
-leader above the tier's lineage may have replaced the tail of the tier. It is asked once how far its
-log equals the tier; the answer holds while it leads, since a leader never truncates its log.
+"""Tracks the newest leader of each partition, from the reports of leaders on any connection.
+
+A leader above the tier's lineage may have replaced the tail of the tier. It is asked once how far
+its log equals the tier; the answer holds while it leads, since a leader never truncates its log.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The port between the listener, which speaks Kafka's protocol, and the tier. The listener passes
-what a partition's leader reported (`BrokerLogEnds`); the tier answers what it can serve itself, or
-says where else the listener has to ask.
+"""The port between the listener, which speaks Kafka's protocol, and the tier.
+
+The listener passes what a partition's leader reported (`BrokerLogEnds`); the tier answers what it
+can serve itself, or says where else the listener has to ask.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from rlm.data_plane.read_request import SendRules, Sent
 @dataclass(frozen=True, slots=True)
 class BrokerLogEnds:
     """The ends of a partition's log on its leader, as last reported. All of them may have moved up
-    since: every user of them allows for that. `local_log_start_offset` is the lowest offset on the
-    leader's disk. `log_start_offset` is where its log starts: the start of the whole log if the
-    brokers tier it themselves (`whole_log_start`), else the start of its disk. `high_watermark` and
-    `last_stable_offset` are exclusive. `is_reachable` False: the leader does not answer now, and
-    these are its last ends.
+    since: every user of them allows for that.
+
+    `local_log_start_offset` is the lowest offset on the leader's disk. `log_start_offset` is where
+    its log starts: the start of the whole log if the brokers tier it themselves
+    (`whole_log_start`), else the start of its disk. `high_watermark` and `last_stable_offset` are
+    exclusive. `is_reachable` False: the leader does not answer now, and these are its last ends.
     """
 
     leader_epoch: int
@@ -106,6 +108,7 @@ class TierBatches(Protocol):
 @dataclass(frozen=True, slots=True)
 class TierPart:
     """The batches from the one that contains the offset on: `size_bytes` of them, at least one.
+
     `next_offset` is the offset to continue at. `aborted` is complete for these batches, in the
     order of first offsets; empty unless read_committed was requested. No batch is at or above the
     border to the broker, outside of the merged lineage, or after a lost range. `goes_on`: no

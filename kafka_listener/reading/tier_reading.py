@@ -1,6 +1,8 @@
-"""Answers the listener from the tier: batches for Fetch, offsets, ends of leader epochs. Each
-answer uses one state of the view. Before the answer "does not exist" a barrier makes sure that the
-view does not lag. Errors of the store or the workers make a client ask again, never skip offsets.
+"""Answers the listener from the tier: batches for Fetch, offsets, ends of leader epochs.
+
+Each answer uses one state of the view. Before the answer "does not exist" a barrier makes sure that
+the view does not lag. Errors of the store or the workers make a client ask again, never skip
+offsets.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
 """The start of the whole log as the leader reports it, where the brokers tier the partition. Pure.
+
 If the brokers tier a partition, retention or DeleteRecords move its log start independently of
 where the leader's disk begins, and the tier's start follows as the remote log manager deletes
 segments. If they do not, the log start is that of the disk, and the tier has more below it. The two

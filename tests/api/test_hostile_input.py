@@ -168,7 +168,7 @@ async def test_a_name_with_a_slash_is_another_path() -> None:
         for name in ("..%2f..%2fetc%2fpasswd", "a%2fb", "%2f"):
             answer = await client.get(f"/v1/topics/{name}")
             assert (answer.status_code, answer.json()["kind"]) == (404, "no_such_route")
-            assert "a topic name holds only letters and digits" in answer.json()["detail"]
+            assert "a topic name has only ASCII letters and digits" in answer.json()["detail"]
 
 
 @pytest.mark.parametrize(

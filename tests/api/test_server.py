@@ -241,7 +241,7 @@ async def test_an_answer_under_way_is_cut_at_the_end_of_the_shutdown_deadline(
 
 async def test_a_taken_port_is_an_instruction() -> None:
     async with running() as (node, server):
-        with pytest.raises(InvalidRequest, match="Choose another port") as caught:
+        with pytest.raises(InvalidRequest, match="choose a different port") as caught:
             await serve(node.app(), "127.0.0.1", server.port)
         assert caught.value.field == "http.port"
     with pytest.raises(InvalidRequest):

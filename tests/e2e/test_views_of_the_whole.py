@@ -105,7 +105,7 @@ def one_is_killed_and_one_hangs(quorum: NodeQuorum) -> None:
     assert json.loads(said.stdout)["total"]["partitions"] > 0
     metrics = PLAIN.get(f"{quorum.nodes[asked].url}/metrics").text
     assert 'strandline_http_nodes_asked_total{outcome="timeout"}' in metrics
-    assert f"node {hung} has no part in views of the cluster: timeout" in quorum.nodes[asked].log
+    assert f"node {hung} is missing in views of the cluster: timeout" in quorum.nodes[asked].log
     quorum.nodes[hung].wake()
     quorum.nodes[killed].start()
     quorum.wait_until(

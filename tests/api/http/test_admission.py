@@ -86,7 +86,7 @@ async def test_the_anonymous_role_is_all_that_a_local_caller_has() -> None:
         refused = await client.put(POLICY, json=POLICY_BODY)
         assert refused.status_code == 403
         detail = refused.json()["detail"]
-        assert detail.startswith("without a token the role is read, and this needs admin")
+        assert detail.startswith("without a token the role is read, but this requires admin")
         assert "--token-file" in detail
         assert "STRANDLINE_TOKEN_FILE" in detail
 

@@ -89,20 +89,20 @@ async def test_every_node_has_its_part_and_the_asked_one_needs_no_network() -> N
         (fails(sent=False, late=True), "timeout", "it is gone"),
         (fails(), "failed", "it is gone"),
         (fails(unsupported_version=True, sent=False), "other_release", "it is gone"),
-        (garbage, "other_release", "known is 0"),
-        (replies(403, {"detail": "no role"}), "refused", "it answers 403: no role"),
+        (garbage, "other_release", "this release reads version 0"),
+        (replies(403, {"detail": "no role"}), "refused", "it answered 403: no role"),
         (replies(409, {"detail": "not me", "reason": "OTHER_NODE"}), "refused", "409: not me"),
         (replies(409, {"detail": "?", "reason": "UNREADABLE"}), "other_release", "409: ?"),
         (replies(404, {"detail": "no such path"}), "other_release", "no such path"),
-        (replies(503, b"busy"), "failed", "it answers 503: None"),
-        (replies(500, ["?"]), "failed", "it answers 500: None"),
-        (replies(500, b"[" * 100_000), "failed", "it answers 500: None"),
-        (replies(500, {"detail": "\ud800"}), "failed", "it answers 500: None"),
-        (replies(200, {"lines": 7}), "other_release", "is not understood: cursor: "),
-        (replies(200, b"<html>"), "other_release", "is not understood: : Invalid JSON"),
-        (replies(200, EMPTY | {"cursor": "c" * 101}), "other_release", "understood: cursor: "),
-        (replies(200, EMPTY | {"cursor": "c,3:"}), "other_release", "understood: cursor: "),
-        (replies(200, EMPTY | {"next_cursor": ""}), "other_release", "understood: next_cursor: "),
+        (replies(503, b"busy"), "failed", "it answered 503: None"),
+        (replies(500, ["?"]), "failed", "it answered 500: None"),
+        (replies(500, b"[" * 100_000), "failed", "it answered 500: None"),
+        (replies(500, {"detail": "\ud800"}), "failed", "it answered 500: None"),
+        (replies(200, {"lines": 7}), "other_release", "cannot be decoded: cursor: "),
+        (replies(200, b"<html>"), "other_release", "cannot be decoded: : Invalid JSON"),
+        (replies(200, EMPTY | {"cursor": "c" * 101}), "other_release", "decoded: cursor: "),
+        (replies(200, EMPTY | {"cursor": "c,3:"}), "other_release", "decoded: cursor: "),
+        (replies(200, EMPTY | {"next_cursor": ""}), "other_release", "decoded: next_cursor: "),
     ],
 )  # fmt: skip
 async def test_a_node_without_a_part_is_named_with_the_reason(
@@ -122,8 +122,8 @@ async def test_a_node_without_a_part_is_named_with_the_reason(
     assert part(view, 3)["answered"]
     assert (cluster.counted(reason), cluster.counted("answered")) == (2, 4)
     said = [each.getMessage() for each in caplog.records if "of the cluster" in each.getMessage()]
-    assert said[0].startswith(f"node 2 has no part in views of the cluster: {reason}: ")
-    assert said[1:] == ["node 2 answers again what views of the cluster ask it"]
+    assert said[0].startswith(f"node 2 is missing in views of the cluster: {reason}: ")
+    assert said[1:] == ["node 2 takes part in views of the cluster again"]
 
 
 async def test_nodes_that_are_known_to_be_silent_are_named_and_not_asked() -> None:

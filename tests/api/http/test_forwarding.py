@@ -167,7 +167,7 @@ async def test_one_hop_and_no_more() -> None:
     answer = await nodes.ask("POST", TRANSFER, TO)
     assert (answer.status_code, answer.json()["reason"]) == (409, "NOT_LEADER")
     assert answer.json()["ask_node"] == 1
-    assert "Node 1 handed the request on to this one, and it is not handed on" in answer.text
+    assert "Node 1 forwarded the request to this one, and it is not forwarded" in answer.text
     assert (len(nodes.sent), nodes.counted("refused", nodes.leads)) == (1, 1)
 
 
@@ -186,7 +186,7 @@ async def test_without_an_answer_a_change_is_unknown_only_if_it_was_sent_and_sen
     unknown = sent and method == "POST"
     kind = "outcome_unknown" if unknown else "retry_later"
     assert (answer.status_code, answer.json()["kind"]) == (504 if unknown else 503, kind)
-    assert ("nothing was done" in answer.json()["detail"]) is not sent
+    assert ("nothing was changed" in answer.json()["detail"]) is not sent
     assert "n2:9481: the connection was lost" in answer.json()["detail"]
     assert (len(nodes.sent), nodes.counted("unknown" if sent else "not_reached")) == (1, 1)
 
@@ -222,7 +222,7 @@ async def test_only_so_many_are_handed_on_at_once() -> None:
         first.cancel()
         await asyncio.wait({first})
     assert (second.status_code, second.json()["kind"]) == (503, "retry_later")
-    assert "1 requests are with other nodes" in second.json()["detail"]
+    assert "1 forwarded requests are under way" in second.json()["detail"]
 
 
 HTTP, QUORUM = "https://n2:9480", "n2:9481"
@@ -297,7 +297,7 @@ async def test_an_address_that_leads_to_another_node_does_nothing_there() -> Non
     nodes = TwoNodes()
     reply = await vouch(nodes, to_node=3)
     assert (reply.status_code, reply.json()["reason"]) == (409, "OTHER_NODE")
-    assert "and the request is for node 3 of" in reply.json()["detail"]
+    assert "but the request is for node 3 of" in reply.json()["detail"]
     assert nodes.leads.quorum.asked == []
 
 
@@ -306,7 +306,7 @@ async def test_an_address_that_leads_to_another_cluster_does_nothing_there() -> 
     nodes = TwoNodes()
     reply = await vouch(nodes, cluster_id="bm90LXRoaXMtY2x1c3Rlcg")
     assert (reply.status_code, reply.json()["reason"]) == (409, "OTHER_NODE")
-    assert f"this is node 2 of cluster {nodes.cluster}, and" in reply.json()["detail"]
+    assert f"this is node 2 of cluster {nodes.cluster}, but" in reply.json()["detail"]
     assert nodes.leads.quorum.asked == []
 
 

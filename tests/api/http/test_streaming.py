@@ -176,7 +176,7 @@ async def test_damage_that_a_reader_meets_is_counted_and_logged(
     await run(node, Client(), [])
     registry = node.context.metrics.registry
     assert registry.get_sample_value("strandline_corrupt_reads_total") == 1
-    assert "is refused bytes of a.log at byte 7: crc" in caplog.text
+    assert "gets no bytes, as they are damaged: a.log at byte 7: crc" in caplog.text
 
 
 @pytest.mark.parametrize(

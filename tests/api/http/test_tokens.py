@@ -50,11 +50,11 @@ def test_comments_blank_lines_and_two_tokens_of_one_name_are_fine(tmp_path: Path
     [
         ("ci read", "2 words"),
         (f"ci read {DIGEST} more", "4 words"),
-        (f"c/i read {DIGEST}", "a name is"),
+        (f"c/i read {DIGEST}", "the name is wrong"),
         (f"ci root {DIGEST}", "read, broker, operate or admin"),
         ("ci read secret", "64 lower-case"),
         (f"ci read {DIGEST.upper()}", "64 lower-case"),
-        (f"a read {DIGEST}\nb admin {DIGEST}", "one token twice"),
+        (f"a read {DIGEST}\nb admin {DIGEST}", "the same token twice"),
         ("#" * (TOKEN_FILE_BYTES_MAX + 1), "larger than"),
     ],
 )

@@ -176,4 +176,4 @@ async def test_an_erasure_is_told_which_stores_only_other_nodes_have() -> None:
     assert erasures.last is not None
     (told,) = erasures.last.request.elsewhere.items()
     assert told[0] == "second"
-    assert "node 3 has it, and this node's settings do not" in told[1]
+    assert "node 3 has this store in its settings, but this node has not" in told[1]

@@ -39,8 +39,11 @@ async def test_an_operator_changes_them_and_everybody_sees_it(tmp_path: Path) ->
         assert flow.limits == FlowLimits()
     assert isinstance(node.context.audit, FakeAudit)
     assert [(each.action, each.why) for each in node.context.audit.lines[-2:]] == [
-        ("limits_changed", "bytes a second: copies 52428800, reads None; topics with their own: 1"),
-        ("limits_changed", "bytes a second: copies None, reads None; topics with their own: 0"),
+        (
+            "limits_changed",
+            "bytes per second: copies 52428800, reads None; topics with their own: 1",
+        ),
+        ("limits_changed", "bytes per second: copies None, reads None; topics with their own: 0"),
     ]
 
 

@@ -33,7 +33,7 @@ async def test_each_node_tells_of_itself() -> None:
     }  # fmt: skip
 
 
-NO_VOTER = "no voter of the metadata quorum has kafka.broker set and a broker that lives"
+NO_VOTER = "no voter of the metadata quorum has kafka.broker set and a live broker"
 
 
 EQUAL: Mapping[int, str] = {}
@@ -101,7 +101,7 @@ async def test_a_living_broker_that_no_node_hears_stands_in_the_way(
         answer = await client.put("/v1/migration", json=body)
         assert answer.status_code == 200, answer.text
         (wrong,) = answer.json()["in_the_way"]
-        assert wrong.startswith("broker 3 lives and no node hears its bridge")
+        assert wrong.startswith("broker 3 is live, but no node gets requests of its bridge")
         refused = await client.put("/v1/migration", json=body | {"dry_run": False})
         assert refused.status_code == 409
 
@@ -117,7 +117,7 @@ async def test_a_broker_that_acts_by_an_earlier_phase_keeps_a_move_from_ending()
         answer = await client.put("/v1/migration", json={"phase": "done", "dry_run": True})
         assert answer.status_code == 200, answer.text
         (wrong,) = answer.json()["in_the_way"]
-    assert wrong.startswith("broker 3 acts by phase KAFKA and looks up in the topic")
+    assert wrong.startswith("broker 3 still acts by phase KAFKA and looks up in the topic")
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,10 @@ async def test_a_node_without_a_broker_begins_no_switch() -> None:
     async with cluster.nodes[1].client() as client:
         answer = await client.put("/v1/migration", json={"phase": "switching"})
     assert answer.status_code == 409
-    assert "no broker to ask which brokers live: ask another one" in answer.json()["detail"]
+    assert (
+        "no broker to ask for the live brokers: ask a node with kafka.broker set"
+        in answer.json()["detail"]
+    )
 
 
 @pytest.mark.parametrize(

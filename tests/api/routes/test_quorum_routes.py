@@ -61,9 +61,9 @@ async def test_each_change_reaches_the_quorum_and_answers_with_what_stands_then(
     assert [each.why for each in lines] == [
         f"voter 4, directory {DIRECTORY}, was added",
         "voter 4, directory any, was removed",
-        "leadership was handed to another voter",
+        "leadership was handed to a different voter",
         "feature level 2 was finalised after 1",
-        "the loss of what node 1 had was accepted",
+        "the loss of records that only node 1 had was accepted",
         f"voter 4, directory {DIRECTORY}, was removed",
         "leadership was handed to node 2",
     ]

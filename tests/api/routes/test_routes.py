@@ -130,7 +130,7 @@ async def test_by_name_nothing_of_an_older_topic_is_found_in_a_log_directory() -
     node.manager.older = (TopicIdPartition("payments", older, 0),)
     node.rlm.known.append(make_status(TopicIdPartition("payments", older, 4)))
     refused = await get(node, wanted, 404)
-    assert "ask with its topic_id" in str(refused)
+    assert "give its topic_id" in str(refused)
     assert (await get(node, f"{wanted}?topic_id={older}"))["topic_id"] == str(older)
     node.rlm.known.append(make_status(TopicIdPartition("payments", TOPIC_ID, 4)))
     assert (await get(node, wanted))["topic_id"] == str(TOPIC_ID)
