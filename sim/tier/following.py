@@ -190,6 +190,7 @@ class Following:
         for each in sorted(partition.replicas):
             if each != partition.leader and self._world.machine(each).broker_up:
                 partition.hear(each)
+                partition.behind.discard(each)
                 partition.replicate(each)
         self._world.brokers.elect(partition, broker, unclean=False)
 

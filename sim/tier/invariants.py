@@ -31,6 +31,7 @@ from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
 from rlmm.segment import (
+    OFFSET_MAX,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -100,11 +101,13 @@ class Auditor:
         """Check the next record of the log."""
         decoded = decode(record.control_type, record.value)
         before, state_before = self._row(decoded), self._state(decoded)
+        self._world.lower_end.committing(decoded)
         self._offset = record.offset
         self.reference.apply(record)
         verdict = self.reference.verdicts[record.offset]
         name = _name(decoded)
         self._world.note(f"log {record.offset}: {self._world.told(decoded)} {verdict.value}")
+        self._world.lower_end.committed(record.offset, decoded, verdict)
         if verdict is not Verdict.ACCEPTED:
             return
         self.accepted[name] = self.accepted.get(name, 0) + 1
@@ -274,6 +277,17 @@ class Auditor:
         if not claims:
             return []
         return self._world.brokers.partition(tip).truth[claims[-1].leader_epoch]
+
+    def told(self, tip: TopicIdPartition) -> list[Batch]:
+        """Log of the leader whose claim stands, from where that tells of it; below, those of the
+        claims before, whose records the tier may have instead.
+        """
+        logs, found, end = self._world.brokers.partition(tip).truth, list[Batch](), OFFSET_MAX
+        for claim in reversed(self.claims_until(tip, self._offset)):
+            log = logs[claim.leader_epoch]
+            found = [*(b for b in log if claim.first_start <= b.base < end), *found]
+            end = min(end, claim.first_start)
+        return found
 
     def _in_lineage(self, tip: TopicIdPartition, batch: Batch, at: int) -> bool:
         """True if a batch is in the log of the leader of claim number `at`; below its checkpoint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
 from kafka_formats.record_batch import ControlType, Record, control_key, encode_batch
@@ -18,7 +19,7 @@ NO_LEADER = -1
 class Partition:
     """A partition. `truth` is the log of each epoch's leader: what it had at its election and wrote
     since. `deletions` are DeleteRecords, as (epoch, offset), exclusive. `is_tiered`: its brokers
-    tier it themselves (remote.storage.enable).
+    tier it themselves (remote.storage.enable). Brokers that are `behind` fetch nothing for now.
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -29,6 +30,7 @@ class Partition:
         self.in_sync = sorted(replicas)
         self._agreed: dict[int, int] = {}
         self.truth: dict[int, list[Batch]] = {}
+        self.behind: set[int] = set()
         self.open_from: int | None = None
         self.deletions: list[tuple[int, int]] = []
         self._decided: list[tuple[int, int]] = []
@@ -44,8 +46,10 @@ class Partition:
 
     def elect(self, broker: int, *, unclean: bool) -> None:
         """Make a broker leader; the others hear of it later."""
+        before = self.truth.get(self.epoch, [])
         self.epoch += 1
         self.leader = broker
+        self.behind.discard(broker)
         if unclean:
             self.in_sync = [broker]
         replica = self.replicas[broker]
@@ -57,8 +61,8 @@ class Partition:
         }
         replica.begin_epoch(self.epoch)
         self.truth[self.epoch] = list(replica.batches)
-        if self.open_from is not None and self.open_from >= replica.end:
-            self.open_from = None
+        if self.open_from is not None and self.open_from >= end_in_common(before, replica.batches):
+            self.open_from = None  # no marker, and no record, of it is in this log
         self._advance(replica)
 
     def hear(self, broker: int) -> None:
@@ -79,6 +83,19 @@ class Partition:
         ]
         data = encode_batch(records, base_offset=base, partition_leader_epoch=self.epoch)
         return self._write(replica, Batch(base, base + count - 1, self.epoch, timestamp_ms, data))
+
+    def append_at(self, times_ms: Sequence[int]) -> None:
+        """Write a batch of records with these times at the true leader."""
+        replica = self.leading
+        if replica is None:
+            return
+        base = replica.end
+        records = [
+            Record(base + at, each, None, b"%d of epoch %d" % (base + at, self.epoch), ())
+            for at, each in enumerate(times_ms)
+        ]
+        data = encode_batch(records, base_offset=base, partition_leader_epoch=self.epoch)
+        self._write(replica, Batch(base, records[-1].offset, self.epoch, max(times_ms), data))
 
     def append_aborted(self, timestamp_ms: int) -> None:
         """Write a transaction and the marker that aborts it at the true leader, as one batch."""
@@ -111,6 +128,8 @@ class Partition:
         """
         leader, follower = self.leading, self.replicas[broker]
         if leader is None or broker == self.leader or follower.epoch != self.epoch:
+            return True
+        if broker in self.behind:
             return True
         follower.truncate(common_end(leader, follower))
         start = leader.log_start
@@ -191,8 +210,13 @@ class Partition:
 
 def common_end(one: Replica, other: Replica) -> int:
     """The first offset where two logs differ, or where one ends."""
+    return end_in_common(one.batches, other.batches)
+
+
+def end_in_common(one: Sequence[Batch], other: Sequence[Batch]) -> int:
+    """The first offset where two sequences of batches differ, or where one ends."""
     end = 0
-    for ours, theirs in zip(one.batches, other.batches, strict=False):
+    for ours, theirs in zip(one, other, strict=False):
         if ours != theirs:
             break
         end = ours.last + 1

@@ -68,6 +68,7 @@ class Replica:
     time of the last truncation. `lost` are batches that damage took from the disk. Local retention
     of a broker that tiers goes by `highest_copied`; Kafka's own never falls, so that an unclean
     election can make it drop what no tier has (UnifiedLog.updateHighestOffsetInRemoteStorage).
+    `begun` is the highest offset where the log began, by the leader epoch that it believed in.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -86,6 +87,7 @@ class Replica:
         self.lost: list[Batch] = []
         self.highest_copied = -1
         self.is_removed = False
+        self.begun: dict[int, int] = {}
         self._now_ms = now_ms
         self._ticks = 0
         directory.mkdir(parents=True)
@@ -327,6 +329,8 @@ class Replica:
 
     def _changed(self) -> None:
         self._stamp(self.directory)
+        begins = max(self.bases[0], self.log_start)
+        self.begun[self.epoch] = max(begins, self.begun.get(self.epoch, 0))
 
     def _stamp(self, path: Path) -> None:
         """Set a file's time, different for each change."""

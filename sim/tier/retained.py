@@ -56,7 +56,8 @@ class RetentionAudit:
         """Check what a log start or a mark takes from `start` on."""
         lost = before.lost_ranges
         truth = self._world.auditor.truth(record.partition)
-        below = batches_within(truth, start, record.offset)
+        told = self._world.auditor.told(record.partition)
+        below = batches_within(told, start, record.offset)
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
         tip = record.partition
         if state.mode is Mode.DELEGATED and isinstance(record, LogStart):
@@ -100,7 +101,6 @@ class RetentionAudit:
             if row.state is COPY_FINISHED and row.start_offset <= behind <= row.end_offset
         )
         first = min(holding, default=behind)
-        kept = batches_within(
-            self._world.auditor.truth(partition), first, state.highest_copied[0] + 1
-        )
+        told = self._world.auditor.told(partition)
+        kept = batches_within(told, first, state.highest_copied[0] + 1)
         return sum(len(batch.data) for batch in kept) >= policy.retention_bytes

@@ -69,6 +69,7 @@ class NodeLog:
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
         world, process = self._world, self._process
         name = _name(proposals[0])
+        world.lower_end.proposing(process, proposals)
         await world.step(process, f"before {name}")
         fate = world.faults.proposal(process.machine, name)
         if fate.refused:
@@ -76,7 +77,9 @@ class NodeLog:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not fate.lost:
             arrive = partial(self._arrive, future, proposals, fate.answer_lost, fate.twice)
-            world.schedule.after(fate.delay_ms, arrive)
+            world.schedule.after(
+                fate.delay_ms + world.cuts.while_recording(process, proposals), arrive
+            )
         try:
             async with asyncio.timeout(deadline_s):
                 offset = await future

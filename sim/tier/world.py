@@ -33,6 +33,7 @@ from sim.tier.bucket import Bucket, at_once
 from sim.tier.building import Building
 from sim.tier.clocks import Clocks
 from sim.tier.cluster_settings import ClusterSettings
+from sim.tier.cuts import Cuts
 from sim.tier.damage import Damage
 from sim.tier.delegated import Delegated
 from sim.tier.faults import HOUR_MS, Faults
@@ -41,6 +42,7 @@ from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
 from sim.tier.local_damage import LocalDamage
 from sim.tier.loop import TierLoop, the_dead_are_unheard
+from sim.tier.lower_end_audit import LowerEndAudit
 from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
 from sim.tier.rewriting import Rewriting
@@ -101,6 +103,10 @@ class Plan:
     deeds of its brokers.
     """
     tiering: frozenset[str] | None = None
+    cuts: bool = False
+    """Brokers fall behind and are elected below a log start or into a lost range, leaders are
+    replaced while they record; without a plan in some seeds.
+    """
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -131,6 +137,7 @@ class Result:
     built: int
     told: int
     heal_ms: int
+    situations: tuple[tuple[str, int], ...]
     trace: int
 
 
@@ -163,6 +170,8 @@ class World:
         self.clocks = Clocks(self, is_on=plan.clocks)
         self.auditor = Auditor(self)
         self.hold_audit = HoldAuditor(self)
+        self.lower_end = LowerEndAudit(self)
+        self.cuts = Cuts(self, is_on=plan.cuts if plan != Plan() else None)
         self.log = SharedLog(self)
         is_on = bool(plan.delegated) if plan != Plan() else None
         self.delegated = Delegated(self, is_on, plan.tiering, plan.topics)
@@ -313,7 +322,7 @@ class World:
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
-                    self.settings, self.trash, self.building,
+                    self.settings, self.trash, self.building, self.cuts,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -342,6 +351,7 @@ class World:
             built=self.building.built,
             told=self.building.told,
             heal_ms=heal_ms,
+            situations=self.cuts.situations(),
             trace=self.trace_digest,
         )
 
@@ -375,6 +385,7 @@ class World:
         self.settings.stop()
         self.trash.stop()
         self.building.stop()
+        self.cuts.stop()
         self.clocks.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()

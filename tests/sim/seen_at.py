@@ -64,7 +64,7 @@ SEEN_AT = {
     "links of what the broker has count in the hold": 9,
     "what an earlier leader lost is lost for good": 120,
     "what is copied in part is held no more": 9,
-    "what an open transaction keeps back is not held": 1,
+    "what an open transaction keeps back is not held": 44,
     "what is copied anew is not read back": 2,
     "a gap in a segment is passed over": 1,
     "a file that left the log becomes no unit": 2,
@@ -87,6 +87,14 @@ SEEN_AT = {
     "a follower of another epoch is answered": 5,
     "a leader is told to copy what is lost": 6,
     "a leader is told to copy below the log start": 2,
+    # sim.tier with cuts
+    "a cut leaves the log start above it": 2,
+    "a cut leaves lost ranges above it": 1,
+    "a log start outlives the disk that began there": 1,
+    "what an epoch brings back has no holes": 2,
+    "what was copied and cut off keeps no log start": 2,
+    "the last offset of a copy stays lost": 2,
+    "a node records what a replaced leader's log tells": 1,
     # sim.tier with a trash
     "readers start at the log start": 8,
     "the log start follows at once": 8,
