@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from api.http.tokens import TokenBook
@@ -35,49 +34,37 @@ from strandline.settings.store_configs import store_configs
 
 async def examine(settings: Settings) -> list[Finding]:
     """All checks, in the order in which a start needs them. Never raises for what it examines."""
-    return [finding async for finding in _examine(settings)]
-
-
-async def _examine(settings: Settings) -> AsyncIterator[Finding]:
-    yield check_versions()
-    yield check_open_files(settings)
-    yield check_memory(settings)
-    yield check_data_directory(settings.node.data_dir)
-    for finding in check_paths(settings):
-        yield finding
-    identity, trouble = _identity(settings.node.data_dir)
+    data_dir = settings.node.data_dir
+    found = [
+        check_versions(),
+        check_open_files(settings),
+        check_memory(settings),
+        check_data_directory(data_dir),
+        *check_paths(settings),
+    ]
+    identity, trouble = _identity(data_dir)
     if trouble is not None:
-        yield trouble
+        found.append(trouble)
     findings, tiered = await asyncio.to_thread(check_log_dirs, settings, identity)
-    for finding in (
-        *findings,
-        *check_hold(settings, identity),
-        *await check_broker(settings, tiered),
-    ):
-        yield finding
-    for finding in (
-        *check_private_files(settings),
-        *check_aiven_keys(settings),
-        *check_certificates(settings),
-    ):
-        yield finding
-    for finding in (
-        *check_listening(settings),
-        *await check_quorum(settings, identity),
-        *await _read_listener(settings),
-    ):
-        yield finding
-    yield _tokens(settings)
-    for finding in check_store_folders(settings):
-        yield finding
+    found += findings
+    found += check_hold(settings, identity)
+    found += await check_broker(settings, tiered)
+    found += check_private_files(settings)
+    found += check_aiven_keys(settings)
+    found += check_certificates(settings)
+    found += check_listening(settings)
+    found += await check_quorum(settings, identity)
+    found += await _read_listener(settings)
+    found.append(_tokens(settings))
+    found += check_store_folders(settings)
     try:
         configs = store_configs(settings)
     except StrandlineError as error:
-        yield Finding("stores", False, str(error))
-        return
+        found.append(Finding("stores", False, str(error)))
+        return found
     for config in configs.values():
-        for finding in await check_store(config, identity):
-            yield finding
+        found += await check_store(config, identity)
+    return found
 
 
 async def _read_listener(settings: Settings) -> list[Finding]:
