@@ -21,8 +21,8 @@ from strandline.cli.exit_codes import ExitCode
 from strandline.cli.output import errors, print_fields, print_table, print_text
 from strandline.cli.query_answers import partition_path, topic_path
 from strandline.doctor.store_verification import SegmentVerdict, StoredSegment, verify_segments
-from strandline.node import ambient
 from strandline.node.event_loop import node_runner
+from strandline.node.surroundings import store_surroundings
 from strandline.settings.loading import load_settings
 from strandline.settings.store_configs import store_configs
 
@@ -88,15 +88,7 @@ def stores_verify_command(
         )
     report = VerifyReport(name, deep)
     with node_runner() as runner:
-        store = runner.run(
-            open_store(
-                configs[name],
-                sleep=ambient.sleep,
-                monotonic=ambient.monotonic,
-                random_fraction=ambient.random_fraction,
-                now_ms=ambient.now_ms,
-            )
-        )
+        store = runner.run(open_store(configs[name], **store_surroundings()))
         tier = TierStore(name, store, configs[name].prefix)
         try:
             _verify(client, runner, tier, report)

@@ -24,6 +24,7 @@ from strandline.doctor.compatibility import find_compatibility
 from strandline.doctor.finding import Finding
 from strandline.doctor.formatted_identity import FormattedIdentity
 from strandline.node import ambient
+from strandline.node.surroundings import store_surroundings
 
 PROBE_DEADLINE_S = 60.0
 _CLOCK_PROBE = b"strandline doctor compares clocks\n"
@@ -34,7 +35,7 @@ async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -
     """All findings about one store; a store that can't be opened or is silent gives one finding."""
     check = f"store {config.name}"
     try:
-        store = await _opened(config)
+        store = await open_store(config, **store_surroundings())
     except StrandlineError as error:
         return [Finding(check, False, str(error))]
     try:
@@ -49,21 +50,11 @@ async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -
 
 
 async def _probed(config: StoreConfig) -> list[ProbeResult]:
-    store = await _opened(config)
+    store = await open_store(config, **store_surroundings())
     try:
         return await probe(store, config.prefix, ambient.new_nonce())
     finally:
         await store.close()
-
-
-async def _opened(config: StoreConfig) -> ObjectStore:
-    return await open_store(
-        config,
-        sleep=ambient.sleep,
-        monotonic=ambient.monotonic,
-        random_fraction=ambient.random_fraction,
-        now_ms=ambient.now_ms,
-    )
 
 
 async def _look(

@@ -68,7 +68,7 @@ from strandline.node.quorum import open_quorum_log
 from strandline.node.quorum_tls import QuorumTls
 from strandline.node.readiness import quorum_problems
 from strandline.node.remote_log import Given, RemoteLogParts, build
-from strandline.node.surroundings import flow_control, surroundings
+from strandline.node.surroundings import flow_control, store_surroundings, surroundings
 from strandline.node.workers import Shared, start_workers
 from strandline.settings.kafka import ANNOUNCED
 from strandline.settings.settings import KafkaSettings, QuorumSettings, Settings
@@ -376,14 +376,7 @@ async def _open_stores(
     on_store_call: OnStoreCall,
     building: AsyncExitStack,
 ) -> TierStores:
-    stores = await open_all(
-        configs,
-        needed=(settings.default_store,),
-        sleep=ambient.sleep,
-        monotonic=ambient.monotonic,
-        random_fraction=ambient.random_fraction,
-        now_ms=ambient.now_ms,
-    )
+    stores = await open_all(configs, needed=(settings.default_store,), **store_surroundings())
     opened = {}
     for name, store in stores.items():
         building.push_async_callback(store.close)

@@ -29,6 +29,7 @@ from rlmm.log.snapshot_files import parse_snapshot_file_name, snapshot_file_name
 from rsm_backends.open_store import open_store
 from rsm_backends.streams import closing_stream
 from strandline.node import ambient
+from strandline.node.surroundings import store_surroundings
 from strandline.settings.settings import Settings
 from strandline.settings.store_configs import store_configs
 
@@ -236,13 +237,7 @@ def _not_confirmed(
 async def _open_stores(settings: Settings, opened: AsyncExitStack) -> Tiers:
     tiers = {}
     for name, config in store_configs(settings).items():
-        store = await open_store(
-            config,
-            sleep=ambient.sleep,
-            monotonic=ambient.monotonic,
-            random_fraction=ambient.random_fraction,
-            now_ms=ambient.now_ms,
-        )
+        store = await open_store(config, **store_surroundings())
         opened.push_async_callback(store.close)
         tiers[name] = TierStore(name, store, config.prefix)
     return tiers

@@ -10,6 +10,7 @@ from rlm.quota.flow_limits import FlowLimits, Rates
 from rlmm.data_directory.data_directory import DataDirectory
 from rlmm.records.node_facts import NodeFacts, Program
 from rlmm.rows.feature_level import LEVELS_KNOWN
+from rsm_backends.open_store import StoreSurroundings
 from strandline.node import ambient
 from strandline.settings.settings import Settings
 
@@ -20,6 +21,16 @@ AMBIENT = Ambient(
     random_fraction=ambient.random_fraction,
     new_uuid=ambient.new_uuid,
 )
+
+
+def store_surroundings() -> StoreSurroundings:
+    """The clocks and chance of a store that this process opens."""
+    return StoreSurroundings(
+        sleep=ambient.sleep,
+        monotonic=ambient.monotonic,
+        random_fraction=ambient.random_fraction,
+        now_ms=ambient.now_ms,
+    )
 
 
 def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
