@@ -58,5 +58,5 @@ class SettingsFollower:
         try:
             await self.act()
             self._problem_log.works(ACTING)
-        except Exception as error:  # noqa: BLE001 - told, and the loop has to live on
+        except Exception as error:  # noqa: BLE001 - reported; the loop must continue
             self._problem_log.failed(ACTING, error)

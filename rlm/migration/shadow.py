@@ -80,7 +80,7 @@ class ShadowTask:
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
 
     async def run(self) -> None:
-        """Work for as long as the node runs; a failed step is told and repeated."""
+        """Work for as long as the node runs; a failed step is reported and repeated."""
         try:
             while True:
                 await self.around.ambient.sleep(await self.round())
@@ -122,7 +122,7 @@ class ShadowTask:
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 await self._step(log, now)
-        except Exception as error:  # noqa: BLE001 - told, logged, repeated
+        except Exception as error:  # noqa: BLE001 - reported, logged, repeated
             pause = self._failed(error)
             await self._let_another(error)
             return pause

@@ -1,8 +1,8 @@
 """Orders the damaged segments for the automatic repair. Pure.
 
-Segments never looked at come first, then those not looked at for longest; after each look without a
-repair the pause doubles. So a segment without a whole copy costs little and delays no other, but is
-never given up: a disk, a version, a replica may come back.
+Segments that were never checked come first, then those checked longest ago; after each check
+without a repair the pause doubles. So a segment without a whole copy costs little and delays no
+other, but is never given up: a disk, an object version or a replica may come back.
 """
 
 from __future__ import annotations
@@ -13,15 +13,17 @@ from dataclasses import dataclass, field, replace
 from kafka_formats.kafka_uuid import Uuid
 
 LOOK_AGAIN_MAX_S = 6 * 3600.0
-"""The longest pause between two looks at a segment."""
+"""The longest pause between two checks of a segment."""
 
 LOOKS_MAX = 1_000
-"""Segments remembered; the one looked at longest ago is forgotten first."""
+"""Limit of the segments remembered; the one checked longest ago is forgotten first."""
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The last look: its time (monotonic, s), the pause after it, and the result `whole`."""
+    """The last check of a segment: its time (monotonic, s), the pause after it, and `whole`: the
+    segment was found undamaged.
+    """
 
     at_s: float
     pause_s: float
@@ -30,12 +32,12 @@ class Look:
 
 @dataclass(slots=True)
 class Looks:
-    """The last look at each segment, ascending by time."""
+    """The last check of each segment, ascending by time."""
 
     last: dict[Uuid, Look] = field(default_factory=dict)
 
     def begin(self, id_: Uuid, now_s: float, first_pause_s: float) -> None:
-        """Note a look at a segment; `found_whole` or `forget` tell its result."""
+        """Record a check of a segment; `found_whole` or `forget` record its result."""
         before = self.last.pop(id_, None)
         pause_s = first_pause_s if before is None else 2 * before.pause_s
         if len(self.last) >= LOOKS_MAX:
@@ -52,7 +54,7 @@ class Looks:
         self.last.pop(id_, None)
 
     def due(self, ids: Iterable[Uuid], met: Container[Uuid], now_s: float) -> list[Uuid]:
-        """Segments to look at now, in order. `met`: readers found them damaged since."""
+        """Segments to check now, in order. `met`: those that readers found damaged since."""
         ready = []
         for id_ in ids:
             look = self.last.get(id_)

@@ -1,10 +1,10 @@
-"""Decides if a damaged segment is copied again, retired, or left. Pure.
+"""Decides whether a damaged segment is copied again, retired, or left. Pure.
 
     damaged and serving            -> copied from a whole source under a new id, read back,
                                       COPY_SEGMENT_FINISHED; then it serves nothing any more
-    damaged and serving nothing    -> retired, once all that serves in its place was found whole
-    ... and nothing in its place   -> left: it may be the last copy of something
-    ... not all in the lineage     -> left: so it may, and retention asks before that goes
+    damaged and serving nothing    -> retired, once all segments in its place were found whole
+    ... and none is in its place   -> left: it may be the last copy of some records
+    ... partly outside the lineage -> left: the same, and retention's brake protects those
     nothing may be deleted now     -> left; the damage is reported in any case
 
 A crash between two steps leaves one of these states, and any later node continues from it.
@@ -23,7 +23,7 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 
 class RepairAction(StrEnum):
-    """The right action for a damaged segment."""
+    """The action for a damaged segment. The values are part of the API."""
 
     COPY_ANEW = "copy_anew"
     RETIRE = "retire"
@@ -32,9 +32,9 @@ class RepairAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairFacts:
-    """`served`: the segments that serve the readable offsets of this one's range. `held_back`: why
-    nothing of the topic may be deleted now; `copying_paused`: why nothing is copied; `not_claimed`:
-    why another node must do it; None: no objection.
+    """The facts about a damaged segment. `served`: the segments that serve the readable offsets of
+    its range. `held_back`: why no data of the topic may be deleted now; `copying_paused`: why no
+    copies are made; `not_claimed`: why a different node must repair it; None: no objection.
     """
 
     row: RemoteLogSegmentMetadata
@@ -47,8 +47,8 @@ class RepairFacts:
 
 @dataclass(frozen=True, slots=True)
 class RepairDecision:
-    """`text` gives the reason. `not_now`: why the action must wait. `in_its_place`: the segments,
-    at least one, that must be found whole before a RETIRE.
+    """The decision, with its reason in `text`. `not_now`: why the action must wait. `in_its_place`:
+    the segments, at least one, that must be found whole before a RETIRE.
     """
 
     action: RepairAction
@@ -65,7 +65,7 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
     if state.mode is not Mode.SIDECAR:
         return RepairDecision(
             RepairAction.LEAVE,
-            f"the partition is {state.mode.name.lower()}: nothing of it is copied here",
+            f"the partition's mode is {state.mode.name.lower()}: nodes do not copy its segments",
         )
     if row.end_offset < state.log_start_offset:
         return RepairDecision(
@@ -78,8 +78,8 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
     if not _is_in_lineage(facts):
         return RepairDecision(
             RepairAction.LEAVE,
-            "its end lies outside the lineage, where nothing is copied any more: what it serves "
-            "below that has to come from a copy of the broker's own segments",
+            "its end lies outside the lineage, where no record is copied any more: the offsets "
+            "that it serves have to come from a copy of the broker's own segments",
         )
     return RepairDecision(
         RepairAction.COPY_ANEW,
@@ -89,21 +89,22 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
 
 
 def _retired(facts: RepairFacts, not_now: str | None) -> RepairDecision:
-    """Readers use others. Without those, it may be the last copy of its records; as also if others
-    have other leaders' records at its offsets.
+    """The decision for a segment that serves nothing. Retire it only if other segments serve its
+    offsets with the same records: otherwise it may be the last copy of them. Outside the lineage
+    the other segments have a different leader's records.
     """
     if not _is_in_lineage(facts):
         return RepairDecision(
             RepairAction.LEAVE,
-            "not all of it lies in the lineage of leader epochs, and what is read at its other "
-            "offsets are other records: retention takes it away",
+            "a part of it lies outside the lineage of leader epochs, where readers get different "
+            "records: retention deletes it",
         )
     others = {by.segment_id.id: by for _, by in facts.served}
     if not others:
         return RepairDecision(
             RepairAction.LEAVE,
-            "nothing is read from it any more, and nothing serves its offsets in its place: "
-            "retention takes it away",
+            "nothing is read from it any more, and no segment serves its offsets in its place: "
+            "retention deletes it",
         )
     return RepairDecision(
         RepairAction.RETIRE,
@@ -122,7 +123,7 @@ def _not_now(facts: RepairFacts) -> str | None:
     if facts.not_claimed is not None:
         return facts.not_claimed
     if facts.state.adopting:
-        return "what the store holds of the partition is not recorded yet"
+        return "the partition's segments in the store are not recorded yet"
     if facts.held_back is not None:
         return f"nothing is deleted now: {facts.held_back}"
     return facts.copying_paused
@@ -135,8 +136,8 @@ def readable_range(row: RemoteLogSegmentMetadata, state: PartitionState) -> tupl
 
 
 def first_known_offset(row: RemoteLogSegmentMetadata) -> int:
-    """The first offset whose epoch is known: below it DeleteRecords came before the copy. -1: all
-    are known.
+    """The first offset whose epoch is known, if DeleteRecords removed the records below it before
+    the copy. -1: all are known.
     """
     first = row.leader_epochs[0][1]
     return first if first > row.start_offset else -1
@@ -144,12 +145,12 @@ def first_known_offset(row: RemoteLogSegmentMetadata) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Repairs that the automatic mode began: times (monotonic, s), ascending."""
+    """The times (monotonic, s) at which the automatic mode began repairs, ascending."""
 
     begun_at_s: tuple[float, ...] = ()
 
     def may_begin(self, now_s: float, per_hour_max: int) -> bool:
-        """True if another one is allowed within this hour."""
+        """True if a further repair is allowed within this hour."""
         return len(self._of_the_hour(now_s)) < per_hour_max
 
     def begun(self, now_s: float) -> Budget:

@@ -10,7 +10,7 @@ from rlm.repair.repair_plan import RepairAction
 from rlmm.segment import RemoteLogSegmentId
 
 SEGMENTS_TOLD_MAX = 1_000
-"""Damaged segments that a run describes; the rest is counted."""
+"""Limit of the damaged segments that a run describes; the rest is only counted."""
 
 
 class RepairState(StrEnum):
@@ -22,7 +22,9 @@ class RepairState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """The result for a damaged segment. WOULD: a dry run, or not now; COPIED: not retired yet."""
+    """The result for a damaged segment. WOULD: a dry run, or it must wait; COPIED: copied again,
+    but not retired yet.
+    """
 
     WOULD = "would"
     REPAIRED = "repaired"
@@ -34,8 +36,9 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RepairRequest:
-    """`topic` None: all topics. `segment` None: all damaged ones. `from_scrub`: only segments that
-    scrubs or reads reported to this node. `apply` False only looks.
+    """A request for a run. `topic` None: all topics. `segment` None: all damaged ones.
+    `from_scrub`: only segments that scrubs or reads reported to this node. `apply` False: only
+    report what would be done.
     """
 
     topic: str | None = None
@@ -47,8 +50,9 @@ class RepairRequest:
 
 @dataclass(slots=True)
 class DamagedSegmentRepair:
-    """Offsets are inclusive. `wrong`: the damage; `source`: where a whole copy is, empty if
-    nowhere; `tried`: why not elsewhere. `new_segment`: its copy.
+    """The result for one damaged segment. Offsets are inclusive. `wrong`: the damage; `source`: the
+    source of a whole copy, empty if there is none; `tried`: the other sources, each with the reason
+    why it did not do. `new_segment`: the id of its new copy.
     """
 
     segment_id: RemoteLogSegmentId
@@ -66,8 +70,9 @@ class DamagedSegmentRepair:
 
 @dataclass(slots=True)
 class RepairRun:
-    """`checked` segments were read, `checked_bytes` of them. `elsewhere` names the nodes to ask for
-    partitions this node does not lead; `unread` says why some segments could not be read.
+    """A run and its results so far. `checked`: the number of segments that were read;
+    `checked_bytes`: their bytes. `elsewhere` names the nodes to ask for partitions that this node
+    does not lead; `unread` gives the reasons why some segments could not be read.
     """
 
     id: Uuid

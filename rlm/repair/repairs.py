@@ -1,7 +1,8 @@
-"""Finds and reports damaged segments of a node's partitions; repairs them on request or by itself.
+"""Finds and reports damaged segments of a node's partitions; repairs them on request or
+automatically.
 
-One run at a time. A run reads every byte of its segments; the automatic one looks only at segments
-that readers and scrubs reported, few in an hour.
+One run at a time. A run reads every byte of its segments; the automatic one checks only segments
+that readers and scrubs reported, a few in an hour.
 """
 
 from __future__ import annotations
@@ -41,21 +42,23 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 logger = logging.getLogger(__name__)
 
 DIRECTORY_NAME = "repair"
-"""The name of the folder in a node's data directory for the files gathered for copies."""
+"""The name of the directory in a node's data directory for the files gathered for copies."""
 
 STANDING_MAX = 1_000
 UNREAD_TOLD_MAX = 100
 ROWS_PER_BREATH = 128
 
 RUNS_MAX = 8
-"""Runs remembered, so that a result is found although the automatic mode began another run."""
+"""Limit of the runs remembered, so that a result is still found after the automatic mode began
+another run.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class RepairLimits:
-    """`directory` takes files gathered for copies; `free_bytes_min` of its disk stay free.
-    `automatic`: every `interval_s` look at reported segments, at most `per_hour_max` in an hour.
-    `replica_deadline_s` bounds the answers of one replica for one segment.
+    """Limits of repairs. `directory` is for files gathered for copies; `free_bytes_min` of its disk
+    stay free. `automatic`: check reported segments every `interval_s`, at most `per_hour_max` in an
+    hour. `replica_deadline_s` bounds the fetches from one replica for one segment.
     """
 
     directory: Path
@@ -68,7 +71,9 @@ class RepairLimits:
 
 @dataclass(frozen=True, slots=True)
 class RepairParts:
-    """A repair's surroundings. `replicas` None: no broker to ask other replicas through."""
+    """The parts that a repair uses. `replicas` None: there is no broker to fetch from other
+    replicas.
+    """
 
     driver: PartitionDriver
     reader: ResolvedReads
@@ -101,27 +106,28 @@ class Repairs:
 
     @property
     def unrepairable(self) -> int:
-        """Damaged segments without a whole copy anywhere, by the last look at each."""
+        """The number of damaged segments for which the last check found no whole copy."""
         return sum(each.outcome is Outcome.UNREPAIRABLE for each in self._standing.values())
 
     @property
     def damaged(self) -> int:
-        """Damaged segments known to this node."""
+        """The number of damaged segments known to this node."""
         return len(self._standing.keys() | self._parts.reader.seen.seen.keys())
 
-    # ---- asked for
+    # ---- on request
 
     def start(self, request: RepairRequest, by: str) -> RepairRun:
         """Begin a run. Conflict: one is under way. NotFound: no such partition or segment."""
         if self._task is not None and not self._task.done():
             raise Conflict(
-                f"a repair is under way, {next(reversed(self._runs))}: ask for it by its id, and "
-                "again when it has ended",
+                f"a repair is under way, {next(reversed(self._runs))}: get its result by this id, "
+                "and request the new repair when it has ended",
                 reason="RUNNING",
             )
         if request.topic is None and not request.from_scrub:
             raise InvalidRequest(
-                "name one, or ask for what scrubs and reads found (from_scrub)", field="topic"
+                "name a topic, or request the segments that scrubs and reads reported (from_scrub)",
+                field="topic",
             )
         partitions = self._partitions(request)
         if (request.topic is not None or request.segment is not None) and not partitions:
@@ -138,12 +144,12 @@ class Repairs:
         if run is None:
             raise NotFound(
                 f"there is no repair {id_}: the last {RUNS_MAX} are remembered, until the node "
-                "stops; what it had begun is gone on with by asking for it again"
+                "stops; to continue one that had begun, request it again"
             )
         return run
 
     async def close(self) -> None:
-        """End a run under way; its unfinished steps are left-overs like any other."""
+        """Cancel a run under way; its unfinished copies are left-overs like any others."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -171,7 +177,7 @@ class Repairs:
         return [tip for tip in found if row is not None and row.segment_id.partition == tip]
 
     async def _carry_out(self, run: RepairRun, partitions: list[TopicIdPartition]) -> None:
-        """Raises CancelledError only; the run tells how it ended."""
+        """Carry a run out. Raises CancelledError only; the run records how it ended."""
         with self._told_in(run, "a repair failed: %s"):
             await self._sweep()
             if run.request.from_scrub or run.request.segment is not None:
@@ -206,7 +212,7 @@ class Repairs:
                 await self._look_at_segment(run, row)
 
     async def _look_at_named(self, run: RepairRun, partitions: set[TopicIdPartition]) -> None:
-        """Look at the reported segments, or at the one asked for."""
+        """Check the reported segments, or the requested one."""
         request, elsewhere = run.request, set[TopicIdPartition]()
         named = self._met() if request.from_scrub else dict.fromkeys([request.segment])
         for id_ in named:
@@ -250,7 +256,8 @@ class Repairs:
             return
         if wrong is None:
             if run.request.from_scrub or run.request.segment is not None:
-                self._unread(run, row, "another RemoteStorageManager's, which can't be checked")
+                why = "a different RemoteStorageManager wrote it, so it can't be checked"
+                self._unread(run, row, why)
             return
         run.checked += 1
         run.checked_bytes += row.size_bytes
@@ -261,7 +268,7 @@ class Repairs:
             return
         told = await self._segments.mend(row, wrong, apply=run.request.apply, by=run.by)
         if told.outcome is not Outcome.REPAIRED and self._finished(row.segment_id.id) is None:
-            return  # deleted while it was looked at
+            return  # deleted while it was checked
         run.add(told)
         await self._remember(row, told)
 
@@ -286,7 +293,9 @@ class Repairs:
             self._standing[id_] = told
 
     def _is_whole(self, row: RemoteLogSegmentMetadata) -> None:
-        """The objects are as uploaded. Damage that a scrub found stands until a scrub clears it."""
+        """Record that the objects are as uploaded. Damage that a scrub reported remains until a
+        scrub clears it.
+        """
         self._standing.pop(row.segment_id.id, None)
         self._parts.reader.seen.forget(row.segment_id.id)
         self._looks.found_whole(row.segment_id.id)
@@ -298,7 +307,9 @@ class Repairs:
                 await asyncio.to_thread(shutil.rmtree, self.limits.directory)
 
     async def _sweep_at_start(self) -> None:
-        """The next run may be months away. A run that began sweeps for itself."""
+        """Sweep at the start, since the next run may be months away; a run that has begun sweeps
+        itself.
+        """
         if self._runs:
             return
         try:
@@ -310,27 +321,27 @@ class Repairs:
                 self.limits.directory, error.strerror or error,
             )  # fmt: skip
 
-    # ---- by itself
+    # ---- automatic
 
     @property
     def loop(self) -> Loop:
-        """Looks now and then at damage that was met."""
+        """The loop that checks reported damage from time to time."""
         return Loop("repair segments", self.run, self.problems)
 
     async def run(self) -> None:
-        """Look at reported damage now and then, for as long as the node runs."""
+        """Check reported damage every `interval_s`, for as long as the node runs."""
         await self._sweep_at_start()
         while True:
             await self._parts.driver.around.ambient.sleep(self.limits.interval_s)
             try:
-                self._forget_what_went()
+                self._forget_deleted()
                 if self.limits.automatic:
                     await self.run_automatically()
             except StrandlineError as error:
                 logger.warning("an automatic repair could not begin, to be repeated: %s", error)
 
     async def run_automatically(self) -> RepairRun | None:
-        """One pass; None: nothing is due, or a run is under way."""
+        """Run one pass; None: no segment is due, or a run is under way."""
         if self._task is not None and not self._task.done():
             return None
         due = self._due()
@@ -350,29 +361,29 @@ class Repairs:
                 if row is None or not self._may_be_mended(row):
                     continue
                 if not self._budget.may_begin(monotonic(), self.limits.per_hour_max):
-                    run.text = "as many as repair.per_hour_max allows were looked at"
+                    run.text = "as many segments as repair.per_hour_max allows were checked"
                     break
                 self._budget = self._budget.begun(monotonic())
                 self._looks.begin(id_, monotonic(), self.limits.interval_s)
                 await self._look_at_segment(run, row)
 
     def _due(self) -> list[Uuid]:
-        """Reported segments that may be repaired now, in the order of the looks."""
+        """Reported segments that may be repaired now, in the order in which to check them."""
         now_s, seen = self._parts.driver.around.ambient.monotonic(), self._parts.reader.seen.seen
         if not self._budget.may_begin(now_s, self.limits.per_hour_max):
             return []
         due: list[Uuid] = []
         for id_ in self._looks.due(self._met(), seen, now_s):
             if len(due) > self.limits.per_hour_max:
-                break  # that there are more is all that is told of them
+                break  # one more than the limit is enough to show that there are more
             row = self._finished(id_)
             if row is not None and self._may_be_mended(row):
                 due.append(id_)
         return due
 
     def _may_be_mended(self, row: RemoteLogSegmentMetadata) -> bool:
-        """True if a repair may mend the segment. If not, a read of all bytes is saved, and a part
-        of the hour's share.
+        """True if a repair of the segment is possible now. If not, a read of all its bytes is
+        saved, and a part of the hour's budget.
         """
         if self._segments.not_claimed(row.segment_id.partition) is not None:
             return False
@@ -386,7 +397,7 @@ class Repairs:
             met[damaged.segment_id] = None
         return met
 
-    def _forget_what_went(self) -> None:
+    def _forget_deleted(self) -> None:
         """Forget damage of segments that are not in the tier any more."""
         for id_ in (*self._standing, *self._parts.reader.seen.seen):
             if self._finished(id_) is None:
@@ -395,8 +406,8 @@ class Repairs:
                 self._parts.reader.seen.forget(id_)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Standing damage: found by reads, or without a whole copy anywhere."""
-        self._forget_what_went()
+        """Damage that is not repaired: reported by reads, or found by runs."""
+        self._forget_deleted()
         unlooked = self._parts.reader.seen.seen.keys() - self._standing.keys()
         found = []
         if unlooked:
@@ -406,8 +417,8 @@ class Repairs:
                 NodeProblem(
                     ProblemArea.DAMAGE,
                     None,
-                    f"reads met {len(unlooked)} damaged segments, among them {first.text}: "
-                    f"`strandline repair --topic {tip.topic} --partition {tip.partition}` says "
+                    f"reads found {len(unlooked)} damaged segments, among them {first.text}: "
+                    f"`strandline repair --topic {tip.topic} --partition {tip.partition}` shows "
                     "what can be done",
                 )
             )
@@ -418,8 +429,8 @@ class Repairs:
                 NodeProblem(
                     ProblemArea.DAMAGE,
                     None,
-                    f"{len(self._standing)} damaged segments stand, {self.unrepairable} of them "
-                    f"without a whole copy anywhere, among them {told.segment_id.id} of "
+                    f"{len(self._standing)} damaged segments are not repaired, {self.unrepairable} "
+                    f"of them without a whole copy anywhere, among them {told.segment_id.id} of "
                     f"{tip.topic}-{tip.partition} ({told.start_offset} to {told.end_offset}): "
                     f"{told.wrong}; {told.text}",
                 )
@@ -435,4 +446,4 @@ def _asked(request: RepairRequest) -> str:
     topic = request.topic or "all topics"
     where = topic if request.partition is None else f"{topic}-{request.partition}"
     which = "" if request.segment is None else f", segment {request.segment}"
-    return f"{where}{which}" + (", of what was met" if request.from_scrub else "")
+    return f"{where}{which}" + (", reported segments only" if request.from_scrub else "")

@@ -1,7 +1,8 @@
 """Fetches a damaged segment's log from the brokers of the other replicas.
 
-Each assigned replica is asked in turn for the batches of the segment's offsets. The answer is put
-into a file and judged like every source (`segment_gathering`): by the recorded length and CRC32C.
+The batches of the segment's offsets are fetched from each assigned replica in turn. They are
+written to a file, which is checked like every source (`segment_gathering`): by the recorded length
+and CRC32C.
 """
 
 from __future__ import annotations
@@ -24,15 +25,17 @@ DEADLINE_S = 300.0
 
 @dataclass(frozen=True, slots=True)
 class ReplicaGathering:
-    """`replicas` None: a directory without a broker. `deadline_s` bounds one replica's answers."""
+    """Gathers a segment's log from replicas. `replicas` None: standalone directories without a
+    broker. `deadline_s` bounds the fetches from one replica.
+    """
 
     pool: PoolPort
     replicas: ReplicasPort | None = None
     deadline_s: float = DEADLINE_S
 
     async def gather(self, job: GatherJob, path: Path) -> GatherResult:
-        """Gather a segment as `PoolPort.gather` does, from the first replica that has it whole. The
-        file at `path` takes the answers of one replica at a time. NoRoom: its disk is full.
+        """Gather a segment as `PoolPort.gather` does, from the first replica that has all of it.
+        The file at `path` has the batches of one replica at a time. NoRoom: its disk is full.
         """
         if self.replicas is None:
             return GatherResult("", (f"other replicas: {NO_BROKER}",))
@@ -58,9 +61,9 @@ class ReplicaGathering:
         name = f"the replica on broker {node_id}"
         try:
             async with asyncio.timeout(self.deadline_s):
-                wrong = await _fetched(replicas, node_id, job, path)
+                wrong = await _fetch_error(replicas, node_id, job, path)
         except TimeoutError:
-            wrong = NoAnswer(f"no end of its answers within {self.deadline_s:g} s")
+            wrong = NoAnswer(f"the fetch did not finish within {self.deadline_s:g} s")
         if isinstance(wrong, NoAnswer):
             return GatherResult("", (), (f"{name}: {wrong.reason}",))
         if wrong:
@@ -69,14 +72,16 @@ class ReplicaGathering:
         return await self.pool.gather(replace(job, replica=LocalSource(name, (log,))))
 
 
-async def _fetched(
+async def _fetch_error(
     replicas: ReplicasPort, node_id: int, job: GatherJob, path: Path
 ) -> str | NoAnswer:
-    """The reason why a replica will not do; empty if `path` has all of it."""
+    """Fetch from one replica into `path`; the reason why it failed, empty if `path` has all of the
+    segment.
+    """
     size_bytes = job.object(ObjectSuffix.LOG).size_bytes
     await asyncio.to_thread(_begin, path, size_bytes, job.free_bytes_min)
     written = 0
-    # The bytes are judged as a whole: gaps are as legal as what stands there says.
+    # Offset gaps are accepted here: length and CRC32C of the whole file are checked afterwards.
     walk = HoleWalk(job.start_offset, job.end_offset, None, "its log", thinned=True)
     while not walk.done:
         answer = await replicas.fetch(node_id, job.segment_id.partition, walk.question)
@@ -88,10 +93,12 @@ async def _fetched(
             return walk.wrong
         written += len(taken.data)
         if written > size_bytes:
-            return f"more than {size_bytes} bytes, not {size_bytes}"
+            return f"the replica sent more than the recorded {size_bytes} bytes"
         with writing_to(path.parent):
             await asyncio.to_thread(_append, path, taken.data)
-    return "" if written == size_bytes else f"{written} bytes, not {size_bytes}"
+    if written == size_bytes:
+        return ""
+    return f"the replica sent {written} bytes, not the recorded {size_bytes}"
 
 
 def _begin(path: Path, size_bytes: int, free_bytes_min: int) -> None:

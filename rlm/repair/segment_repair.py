@@ -4,8 +4,8 @@
     byte read back -> COPY_SEGMENT_FINISHED: coverage moves to it -> DELETE_SEGMENT_STARTED of the
     damaged one, accepted only if it serves nothing alone -> its objects, as of any deleted segment
 
-Invariant (repaired_before_retired): the damaged one goes only after the segments in its place were
-read whole from the store.
+Invariant (repaired_before_retired): the damaged one is deleted only after the segments in its place
+were read from the store and found whole.
 """
 
 from __future__ import annotations
@@ -58,17 +58,17 @@ logger = logging.getLogger(__name__)
 
 COPY = "copy"
 ANSWERED = "answered"
-"""The name of the folder in a segment's directory for the files to copy from, and another replica's
-answer.
+"""The names, in a segment's scratch directory, of the directory with the files to copy from, and of
+the file with the batches of another replica.
 """
 
 LOOKS_MAX = 3
-"""Looks at the segments in a damaged one's place before the next pass takes over."""
+"""Limit of the rounds in which the segments in a damaged one's place are checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class GatherRoom:
-    """Gathered files lie in `directory`, on a disk where `free_bytes_min` stay free."""
+    """The place for gathered files: `directory`, on a disk where `free_bytes_min` stay free."""
 
     directory: Path
     free_bytes_min: int
@@ -76,8 +76,8 @@ class GatherRoom:
 
 @dataclass(frozen=True, slots=True)
 class SegmentRepairs:
-    """Shared by all repairs of a node. `held_back` says why nothing of a topic may be deleted now.
-    `replicas` are asked if no source at hand is whole.
+    """Repairs single segments; shared by all repairs of a node. `held_back` gives the reason why no
+    data of a topic may be deleted now. `replicas` are used if no nearer source is whole.
     """
 
     driver: PartitionDriver
@@ -89,7 +89,9 @@ class SegmentRepairs:
     room: GatherRoom
 
     async def check(self, row: RemoteLogSegmentMetadata) -> CheckResult | None:
-        """The damage of a finished segment; None if it is not ours. Raises the store's errors."""
+        """The damage of a finished segment; None if a different RemoteStorageManager wrote it.
+        Raises the store's errors.
+        """
         custom = custom_of(row.custom_metadata)
         if custom is None:
             return None
@@ -98,7 +100,7 @@ class SegmentRepairs:
         return await self.pool.check(CheckJob(tier.name, objects))
 
     def decide(self, row: RemoteLogSegmentMetadata) -> RepairDecision:
-        """The decision by the present state."""
+        """The decision according to the present state."""
         tip = row.segment_id.partition
         state = self.driver.tier.metadata.partition_state(tip)
         if state is None:
@@ -122,14 +124,16 @@ class SegmentRepairs:
             return None
         state = self.driver.tier.metadata.partition_state(tip)
         if state is None or state.claim is None:
-            return f"nobody has a claim of {tip.topic}-{tip.partition} now"
+            return f"no node has a claim of {tip.topic}-{tip.partition} now"
         node_id = state.claim.incarnation.node_id
         return f"node {node_id} leads {tip.topic}-{tip.partition}: ask there"
 
     async def mend(
         self, row: RemoteLogSegmentMetadata, wrong: CheckResult, *, apply: bool, by: str
     ) -> DamagedSegmentRepair:
-        """Repair a damaged segment, or only tell what would be done; raises only CancelledError."""
+        """Repair a damaged segment, or with `apply` False only report what would be done. Raises
+        only CancelledError.
+        """
         decision = self.decide(row)
         told = DamagedSegmentRepair(
             row.segment_id, row.start_offset, row.end_offset, row.size_bytes,
@@ -178,7 +182,7 @@ class SegmentRepairs:
             await asyncio.to_thread(shutil.rmtree, scratch, ignore_errors=True)
 
     async def _gathered(self, job: GatherJob, scratch: Path) -> GatherResult:
-        """Gather from the sources at hand, else from the other replicas."""
+        """Gather from the store and this machine, else from the other replicas."""
         near = await self.pool.gather(job)
         if near.source:
             return near
@@ -202,7 +206,7 @@ class SegmentRepairs:
             max_timestamp_ms=row.max_timestamp_ms,
             txn_index_empty=row.txn_index_empty,
             checkpoint=leader_epoch_checkpoint.encode(
-                # As in any log whose head DeleteRecords took: nothing is known of that.
+                # As in any log whose head was removed by DeleteRecords, whose epochs are unknown.
                 leader_epoch_checkpoint.truncate_from_start(state.lineage, first_known_offset(row))
             ),
             store=tier.name,
@@ -214,7 +218,9 @@ class SegmentRepairs:
         )
 
     def _local_sources(self, row: RemoteLogSegmentMetadata) -> tuple[LocalSource, ...]:
-        """The broker's log, that with the held segments below it, and each held segment."""
+        """The broker's log, the broker's log joined with the held segments below it, and each held
+        segment alone.
+        """
         work = self.work_of(row.segment_id.partition)
         if work is None or work.local is None or not work.local.is_seen:
             return ()
@@ -236,7 +242,9 @@ class SegmentRepairs:
         told: DamagedSegmentRepair,
         by: str,
     ) -> None:
-        """A copy like any other, one at a time per partition, but read back before it counts."""
+        """Copy like any other segment, one at a time per partition, but read the copy back before
+        it is recorded as finished.
+        """
         work = self.work_of(row.segment_id.partition)
         if work is None:
             told.outcome = Outcome.WOULD
@@ -294,7 +302,7 @@ class SegmentRepairs:
             state.log_start_offset,
             work.claim.token,
             from_links=True,
-            # The same bytes were judged when they were first copied.
+            # Gaps in these bytes were checked when they were first copied.
             gaps_allowed=True,
             open_at_base=found.open_at_base,
         )
@@ -320,7 +328,9 @@ class SegmentRepairs:
     def _read_back(
         self, row: RemoteLogSegmentMetadata, tier: TierStore
     ) -> Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]:
-        """The check of a new copy before it counts: the log is unchanged, everything is there."""
+        """The check of a new copy before it is recorded as finished: its log is unchanged, and all
+        objects are complete.
+        """
 
         async def read_back(new: RemoteLogSegmentMetadata, result: CopyResult) -> None:
             old, custom = custom_of(row.custom_metadata), result.custom_metadata
@@ -328,7 +338,8 @@ class SegmentRepairs:
             same = (custom.log_bytes, custom.log_crc32c) == (old.log_bytes, old.log_crc32c)
             if not same or result.txn_index_empty != row.txn_index_empty:
                 raise Conflict(
-                    f"what was copied for {row.segment_id} is not what it was: nothing is replaced",
+                    f"the new copy of {row.segment_id} differs from the recorded log, so the old "
+                    "one is kept: repeat the repair",
                     reason="SOURCE_CHANGED",
                 )
             objects = expected_objects(tier.prefix, new.segment_id, new.start_offset, custom)
@@ -350,8 +361,9 @@ class SegmentRepairs:
         apply: bool,
         whole: Iterable[Uuid] = (),
     ) -> None:
-        """Mark the damaged segment once all segments in its place were read whole in this pass, as
-        `whole` was, under the present claim. Apply refuses if it alone serves an offset.
+        """Mark the damaged segment as deleted, under the present claim, once all segments in its
+        place were read and found whole in this pass; those in `whole` were already. Apply refuses
+        if the damaged one is the only one to serve an offset.
         """
         verified = set(whole)
         for _ in range(LOOKS_MAX):
@@ -372,7 +384,7 @@ class SegmentRepairs:
                 found = await self.check(other)
                 if found is None or found.wrong:
                     what = (
-                        "is another RemoteStorageManager's, and can't be checked"
+                        "was written by a different RemoteStorageManager, and can't be checked"
                         if found is None
                         else f"has to be repaired first: {found.text}"
                     )
@@ -381,7 +393,7 @@ class SegmentRepairs:
                     return
                 verified.add(other.segment_id.id)
                 told.tried += (f"{other.segment_id.id} serves in its place and is whole",)
-        _stays(told, "what serves in its place changes all the time: ask again", Outcome.LEFT)
+        _stays(told, "the segments in its place keep changing: repeat the repair", Outcome.LEFT)
 
     async def _mark(
         self,
@@ -391,7 +403,9 @@ class SegmentRepairs:
         *,
         apply: bool,
     ) -> None:
-        """No await lies between the decision and the proposal."""
+        """Mark the damaged segment as deleted. There is no await between the decision and the
+        proposal.
+        """
         work = self.work_of(row.segment_id.partition)
         if not apply or decision.not_now is not None or work is None or work.claim is None:
             _stays(told, decision.not_now or decision.text, Outcome.WOULD)
@@ -410,19 +424,21 @@ def _logs(segments: tuple[LocalSegment, ...]) -> tuple[LocalLog, ...]:
 
 
 def _nowhere(found: GatherResult) -> tuple[Outcome, str]:
-    """The reason for no source. While some did not answer, nothing counts as lost."""
+    """The outcome and its text if no source is whole. While a source did not answer, the segment is
+    not called unrepairable.
+    """
     why = "; ".join((*found.tried, *((found.lacks,) if found.lacks else ())))
     if found.unanswered:
         asked = "; ".join(found.unanswered)
-        text = f"no whole copy was found, but not everything could be asked: {asked}: mend that"
-        return Outcome.FAILED, f"{text} and ask again" + (f" (besides, {why})" if why else "")
+        text = f"no whole copy was found, but some sources did not answer: {asked}: repair that"
+        return Outcome.FAILED, f"{text} and repeat this" + (f" (besides, {why})" if why else "")
     if not why:
-        why = "neither this broker, what is held, other versions, nor other replicas"
-    return Outcome.UNREPAIRABLE, f"nothing has a whole copy: {why}"
+        why = "neither this broker, held segments, other versions, nor other replicas"
+    return Outcome.UNREPAIRABLE, f"no source has a whole copy: {why}"
 
 
 def _stays(told: DamagedSegmentRepair, why: str, outcome: Outcome) -> None:
-    """The damaged segment stays, whatever was copied."""
+    """Record that the damaged segment stays, and why, even if it was copied again."""
     if told.outcome is Outcome.COPIED:
         told.text += f"; the damaged one is not retired yet: {why}"
     else:

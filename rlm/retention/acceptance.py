@@ -1,7 +1,8 @@
-"""An admin's leave for one pass of retention to take more than the brake allows. Pure.
+"""An admin's acceptance that one pass of retention deletes more than the brake allows. Pure.
 
-It is for the segments that were shown, under the policy and the claim of then, and ends with the
-next pass, whatever that does: a leave that stood on would let a later, wrong policy through.
+It covers the segments that the admin was shown, under the policy and the claim of that moment, and
+ends with the next pass, even if that deletes nothing: if it remained in force, a later, wrong
+policy would pass the brake.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from rlmm.partition_state import TopicPolicy
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """`segments` may go beyond the brake in the next pass. `by`: who accepted them."""
+    """An acceptance: `segments` may be deleted beyond the brake in the next pass. `by`: the name of
+    the admin.
+    """
 
     token: int
     policy: TopicPolicy
@@ -36,13 +39,15 @@ class Acceptance:
         )
 
     def counts_for(self, token: int, policy: TopicPolicy) -> bool:
-        """True until another claim or another policy stands."""
+        """True while the claim and the policy are still those of the acceptance."""
         return (self.token, self.policy) == (token, policy)
 
 
 @dataclass(frozen=True, slots=True)
 class AskedAcceptance:
-    """`up_to_offset`: the new log start that the plan showed, None if it was to stay."""
+    """A requested acceptance. `up_to_offset`: the new log start that the plan showed; None if the
+    log start was to stay.
+    """
 
     percent: float
     up_to_offset: int | None
@@ -52,7 +57,9 @@ class AskedAcceptance:
 def acceptance_of(
     tip: TopicIdPartition, plan: RetentionPlan, token: int, log_start: int, asked: AskedAcceptance
 ) -> Acceptance:
-    """`plan` was made with the asked percent. Conflict: nothing to accept, or not as was shown."""
+    """The acceptance of `plan`, which was made with the requested percent. Conflict: there is
+    nothing to accept, or the plan differs from the one shown.
+    """
     held = plan.held_back or plan.hold
     if held is not None:
         raise Conflict(f"nothing of {tip} is deleted now: {held}", reason="HELD_BACK")
@@ -69,8 +76,8 @@ def acceptance_of(
     shown = log_start if asked.up_to_offset is None else asked.up_to_offset
     if up_to != shown:
         raise Conflict(
-            f"the pass would leave the log start of {tip} at {up_to}, and {shown} is to be "
-            "accepted: the plan is another by now. Look at it, and accept what it says",
+            f"the pass would leave the log start of {tip} at {up_to}, but {shown} is to be "
+            "accepted: the plan has changed. Look at it again, and accept the offset that it shows",
             reason="OTHER_PLAN",
         )
     return Acceptance(

@@ -1,8 +1,9 @@
 """Moves the tier's log start after DeleteRecords on the broker, for topics whose policy says so
 (`delete_records_watch` decides).
 
-A move that nothing proves to be DeleteRecords deletes nothing. It is a problem of the node if the
-topic's retention in Kafka is unlimited, since then nobody expects the broker's log start to move.
+A move that is not proven to be DeleteRecords deletes nothing. It is reported as a problem of the
+node if the topic's retention in Kafka is unlimited, since then the broker's log start should not
+move.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ WHY = "DeleteRecords on the broker, which the topic's policy follows"
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A partition to look at, with its claim when the look began."""
+    """A partition to check, with its claim when the check began."""
 
     work: PartitionWork
     claim: OwnClaim
@@ -52,22 +53,22 @@ class DeleteRecordsFollower:
     known: dict[TopicIdPartition, Watched] = field(default_factory=dict)
     told: dict[TopicIdPartition, str] = field(default_factory=dict)
     failing: dict[TopicIdPartition | None, str] = field(default_factory=dict)
-    """The failures of the last pass: of all of it (None), or per partition."""
+    """The failures of the last pass: of the whole pass (None), or per partition."""
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
-        """Run passes for as long as the node runs; a failed pass is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is reported and repeated."""
         while True:
             try:
                 await self.run_pass()
                 self.log.works(LOOKING)
-            except Exception as error:  # noqa: BLE001 - told, and repeated
+            except Exception as error:  # noqa: BLE001 - reported, and repeated
                 self.failing[None] = str(error) or type(error).__name__
                 self.log.failed(LOOKING, error)
             await self.ambient.sleep(self.expirer.around.limits.retention_interval_s)
 
     async def run_pass(self) -> None:
-        """Look once at each partition whose topic's policy asks for it, and follow."""
+        """Check each partition whose topic's policy enables it once, and follow DeleteRecords."""
         asked = {each.work.partition: each for each in self._asked()}
         self.known = {tip: each for tip, each in self.known.items() if tip in asked}
         looks = await self._looks(asked) if asked else {}
@@ -83,7 +84,7 @@ class DeleteRecordsFollower:
         self.failing = {tip: text for tip, text in failing.items() if text is not None}
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Log starts that moved without proof, and standing failures."""
+        """Log starts that moved without proof, and lasting failures."""
         told = tuple(
             NodeProblem(ProblemArea.RETENTION, str(tip), text)
             for tip, text in sorted(self.told.items(), key=lambda each: str(each[0]))
@@ -101,7 +102,9 @@ class DeleteRecordsFollower:
             tip, claim = work.partition, work.claim
             local = work.local
             if claim is None or local is None or not local.is_seen or work.unusable is not None:
-                continue  # the broker is asked by name: is the topic still the one that is claimed?
+                # The broker is asked by name, so the directory has to show that the topic is still
+                # the claimed one.
+                continue
             if self._is_asked_for(tip):
                 found.append(_Asked(work, claim, local.directory))
         return found
@@ -109,7 +112,9 @@ class DeleteRecordsFollower:
     async def _looks(
         self, asked: Mapping[TopicIdPartition, _Asked]
     ) -> dict[TopicIdPartition, Look]:
-        """The partitions for which broker and disk answered; the others are looked at again."""
+        """The looks at partitions for which broker and disk answered; the next pass tries the
+        others again.
+        """
         names = [(tip.topic, tip.partition) for tip in asked]
         led = await self.broker.leadership(names)
         heard = await self.broker.local_log_start(names)
@@ -134,7 +139,7 @@ class DeleteRecordsFollower:
     async def _follow(self, tip: TopicIdPartition, each: Watched) -> str | None:
         """Follow DeleteRecords; returns the failure, if any."""
         state = self._state(tip, each)
-        # Again, since the look took its time. Apply refuses what changes from here on.
+        # Check the policy again, since the look took time. Apply refuses if it changes after this.
         if state is None or not self._is_asked_for(tip):
             return None
         # Offsets above are not copied yet; a later pass follows them.
@@ -186,7 +191,7 @@ class DeleteRecordsFollower:
 
 
 def _leads_throughout(claim: OwnClaim, before: BrokerWord | None, after: BrokerWord | None) -> bool:
-    """True if the broker led in the claim's epoch before and after the other questions."""
+    """True if the broker led in the claim's epoch before and after the other requests."""
     return all(
         isinstance(word, Leads) and word.leader_epoch == claim.leader_epoch
         for word in (before, after)
@@ -196,9 +201,8 @@ def _leads_throughout(claim: OwnClaim, before: BrokerWord | None, after: BrokerW
 def _listed(
     directories: Mapping[TopicIdPartition, Path],
 ) -> dict[TopicIdPartition, tuple[tuple[int, int], Sequence[int]]]:
-    """(device, inode) of each directory and the bases of its segments. Left out: directories that
-    are gone, were replaced during the look, or belong to another topic of the same name by now.
-    Blocks.
+    """(device, inode) of each directory and the base offsets of its segments. Left out: directories
+    that are gone, were replaced meanwhile, or belong to a new topic of the same name. Blocks.
     """
     found = {}
     for tip, directory in directories.items():
@@ -208,7 +212,8 @@ def _listed(
             after = _identity(directory)
         except OSError:
             continue
-        # A directory is not listed at one instant, and a base that is missed would be no border.
+        # A listing does not show one instant; if it missed a base, retention's log start at that
+        # base would look like DeleteRecords.
         if before == after and bases == again and another is None:
             found[tip] = before, bases
     return found

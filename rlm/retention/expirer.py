@@ -1,9 +1,9 @@
 """Carries out retention for the partitions that this node claims (`retention_plan` decides).
 
 With a trash an expiry mark is recorded first, and the log start follows once its time is over. The
-log start is applied before anything goes; then each segment is marked under the claim's token, and
-`CleanUpTasks` removes its objects. After a crash in between, the next leader's pass finds the
-segments below log start. A segment that cannot be marked delays no other.
+log start is applied before any segment is deleted; then each segment is marked under the claim's
+token, and `CleanUpTasks` removes its objects. After a crash in between, the next leader's pass
+finds the segments below log start. A segment that cannot be marked delays no other.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ logger = logging.getLogger(__name__)
 PARTITIONS_PARALLEL_MAX = 8
 ROWS_PER_BREATH = 128
 ROWS_ON_LOOP_MAX = 500
-"""The most rows planned on the event loop; a larger partition is planned in a thread."""
+"""Limit of the rows planned on the event loop; a larger partition is planned in a thread."""
 NODE_BRAKE_SEGMENTS_MIN = 100
-"""The fewest segments, over all partitions, that can be too large a share of the node's."""
+"""The fewest segments, over all partitions, for which the node's brake applies."""
 
 
 WHOSE = {
@@ -84,22 +84,22 @@ class _Order:
 
 
 def no_trouble() -> str | None:
-    """Give no trouble: for callers that have just looked."""
+    """A `look_trouble` that reports none: for callers that have just scanned."""
     return None
 
 
 def not_paused(_: str) -> str | None:
-    """Give no pause: `held_back` tells of none."""
+    """A `paused` that reports none: for callers whose `held_back` includes no pause."""
     return None
 
 
 @dataclass(slots=True)
 class Expirer:
-    """Carries retention out. `works` are a node's partitions; without a claim they are left alone.
+    """Carries retention out. `works` are a node's partitions; those without a claim are skipped.
 
-    `held_back` says why nothing of a topic may be deleted now, which is `paused` where nothing but
-    an admin's pause is the reason; `lose_claim` is told of a claim that a newer one voided;
-    `look_trouble` says why the log directories are not known.
+    `held_back` gives the reason why no record of a topic may be deleted now; `paused` gives the
+    same text if an admin's pause is the only reason. `lose_claim` is called for a claim that a
+    newer one voided. `look_trouble` gives the reason why the log directories are not known.
     """
 
     metadata: RemoteLogMetadataManager
@@ -120,7 +120,7 @@ class Expirer:
     held: dict[TopicIdPartition, str] = field(default_factory=dict)
 
     async def run(self) -> None:
-        """Run passes for as long as the node runs; a failed pass is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is logged and repeated."""
         while True:
             await self.around.ambient.sleep(self.around.limits.retention_interval_s)
             try:
@@ -129,8 +129,8 @@ class Expirer:
                 logger.exception("a pass of retention failed, to be repeated")
 
     async def run_pass(self) -> None:
-        """Plan for every claimed partition, then act; the trouble of one affects no other."""
-        accepted, self.accepted = self.accepted, {}  # for this pass and no other
+        """Plan for every claimed partition, then act; a failure of one affects no other."""
+        accepted, self.accepted = self.accepted, {}  # valid for this pass only
         works = [work for work in self.works() if work.claim is not None]
         here = {work.partition for work in works}
         self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
@@ -147,7 +147,7 @@ class Expirer:
             await self.around.ambient.sleep(0)
             try:
                 order, size_bytes = await self._ordered(work, accepted.get(work.partition))
-            except Exception as error:  # noqa: BLE001 - told in the partition's status
+            except Exception as error:  # noqa: BLE001 - shown in the partition's status
                 self._trouble(work, error)
                 continue
             node_bytes += size_bytes
@@ -169,13 +169,13 @@ class Expirer:
         *,
         restored: bool = False,
     ) -> RetentionPlan:
-        """The plan of a pass now (a dry run), whichever node would run it. NotFound if unknown.
-        `policy`: plan by this one instead of the standing one. `accepted` as in `RetentionFacts`.
-        `restored`: as if nothing were in the trash, to be deleted as a topic, or being copied.
+        """The plan of a pass now (a dry run), even if a different node would run it. NotFound if
+        unknown. `policy`: used instead of the one in force. `accepted` as in `RetentionFacts`.
+        `restored`: as if the trash were empty, no topic deletion begun, and no copy under way.
         """
         state = self.metadata.partition_state(tip)
         if state is None:
-            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+            raise NotFound(f"{tip} is not in the metadata: it has no tiered segments")
         rows = await self._rows(tip)
         if restored:
             state = replace(state, expiry=NOTHING_EXPIRES, delete_state=None)
@@ -195,7 +195,7 @@ class Expirer:
             percent_max=(
                 self.around.limits.retention_max_percent if percent_max is None else percent_max
             ),
-            held_back=by.held_back or self.held_back(tip.topic),  # a pause hides no doubt
+            held_back=by.held_back or self.held_back(tip.topic),  # a pause must not hide a doubt
             accepted=accepted,
             whose=WHOSE[by.source],
             trash_ms=self._trash_ms,
@@ -206,15 +206,15 @@ class Expirer:
         return await asyncio.to_thread(plan_retention, facts)
 
     async def would_repeat(self, tip: TopicIdPartition) -> bool:
-        """True if retention would take again what is restored now, or this node can't tell, as with
-        a doubtful clock. A pause makes no doubt.
+        """True if retention would mark restored records again, or this node can't decide that, say
+        with a doubtful clock. A pause alone does not prevent the decision.
         """
         plan = await self.plan(tip, restored=True)
         return plan.up_to is not None or plan.held_back not in (None, self.paused(tip.topic))
 
     async def accept(self, tip: TopicIdPartition, asked: AskedAcceptance) -> RetentionPlan:
-        """Let the partition's next pass take what the plan, which is returned, says now. Conflict:
-        another node does it, or the plan is not the one to accept.
+        """Let the partition's next pass delete the segments of the present plan, which is returned.
+        Conflict: a different node has the claim, or the plan differs from the one to accept.
         """
         token = self._token_of(tip)
         plan = await self.plan(tip, asked.percent)
@@ -237,22 +237,22 @@ class Expirer:
         self, tip: TopicIdPartition, before: int, *, apply: bool, why: str = BY_AN_ADMIN,
         emptied: DueMark | None = None,
     ) -> RecordDeletion:  # fmt: skip
-        """Move log start to `before`, if `apply`; the next pass takes the segments that end below.
-        Conflict: not by this node, not now, or what is `emptied` was restored. InvalidRequest: too
-        far.
+        """Move log start to `before`, if `apply`; the next pass deletes the segments that end
+        below. Conflict: a different node has the claim, nothing may be deleted now, or the marks to
+        be `emptied` were restored. InvalidRequest: `before` is above the tier.
         """
         rows = await self._rows(tip)
         token = self._token_of(tip)
         state = self.metadata.partition_state(tip)
         if state is None:
-            raise NotFound(f"{tip} is not in the metadata: nothing of it is tiered")
+            raise NotFound(f"{tip} is not in the metadata: it has no tiered segments")
         planned = plan_record_deletion(state, rows, before)
         waits = self.held_back(tip.topic)
         planned = replace(planned, held_back=waits)
         if apply and waits is not None:
             raise Conflict(f"nothing is deleted now: {waits}", reason="HELD_BACK")
         if apply and planned.move is not None:
-            # With the standing policy's offset apply refuses the move once deleting is paused.
+            # The policy's offset lets apply refuse the move once deleting is paused.
             policy_offset = self.metadata.topic_policy(tip.topic).offset
             to, epoch = planned.move.offset, planned.move.leader_epoch
             record = LogStart(tip, token, epoch, to, policy_offset=policy_offset)
@@ -263,7 +263,7 @@ class Expirer:
         return planned
 
     async def _rows(self, tip: TopicIdPartition) -> list[RemoteLogSegmentMetadata]:
-        """The partition's rows, without keeping others waiting while they are read."""
+        """The partition's rows, read in steps so that other tasks run in between."""
         rows: list[RemoteLogSegmentMetadata] = []
         for row in self.metadata.list_remote_log_segments(tip):
             rows.append(row)
@@ -286,13 +286,13 @@ class Expirer:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The active brakes, holds, and standing failures: somebody has to look."""
+        """The active brakes, holds, and lasting failures: an admin has to act on them."""
         return retention_problems(self.stopped, self.accepted, self.failing, self.held)
 
     async def _ordered(
         self, work: PartitionWork, accepted: Acceptance | None = None
     ) -> tuple[_Order | None, int]:
-        """The order for a partition, if any, and its bytes in the tier, but for its trash."""
+        """The order for a partition, if any, and its bytes in the tier, without its trash."""
         tip, claim = work.partition, work.claim
         state = self.metadata.partition_state(tip)
         if (
@@ -323,7 +323,7 @@ class Expirer:
         if plan.hold is not None:
             self.held[tip] = plan.hold
         held = plan.hold is not None and plan.held_back is None and not plan.delete_now
-        if held:  # until another policy, or a release, which `seen` tells
+        if held:  # until a different policy or a release, which change `seen`
             self.quiet[tip] = (seen, None)
             return None, size_bytes
         if plan.taken or plan.up_to is not None or plan.held_back is not None:
@@ -333,8 +333,8 @@ class Expirer:
         return None, size_bytes
 
     def _rule(self, work: PartitionWork) -> RetentionInForce:
-        """Brokers know a topic's configs by its name. While its directory is unreadable, the topic
-        of that name may be another one than the claimed.
+        """The rule for a partition. It is held back while the directory is unreadable: brokers give
+        a topic's configs by name, and the name may belong to a new topic by now.
         """
         by = self.rules.in_force(work.partition.topic, work.partition.topic_id)
         if by.source is RetentionSource.POLICY:
@@ -343,14 +343,14 @@ class Expirer:
         return replace(by, held_back=by.held_back or unseen)
 
     def _braked(self, orders: list[_Order], node_bytes: int) -> list[_Order]:
-        """All orders; if together they would take too much, those not accepted take only what lies
-        below a log start already.
+        """All orders; if together they would delete too much, those not accepted delete only
+        segments below a log start that is recorded already.
         """
         taking = [order for order in orders if not order.accepted and not order.plan.stopped]
         segments = sum(len(order.plan.taken) for order in taking)
         taken = sum(order.plan.expiring_bytes for order in taking)
         percent = self.around.limits.retention_max_percent
-        # After the brake, the rest left by some acceptances must not slip below the number.
+        # An active brake also applies to the few segments that some acceptances have left.
         few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped
         if few or taken * 100 <= percent * node_bytes:
             self._tell_brake(None, None)
@@ -389,11 +389,11 @@ class Expirer:
                 self._trouble(order.work, error)
                 return
             logger.info("retention of %s is decided anew: %s", order.work.partition, error)
-        except Exception as error:  # noqa: BLE001 - told in the partition's status
+        except Exception as error:  # noqa: BLE001 - shown in the partition's status
             self._trouble(order.work, error)
 
     async def _delete(self, order: _Order) -> None:
-        """The log start first, then the segments, each as long as the order counts."""
+        """Move the log start first, then delete the segments, while the order is still valid."""
         move, policy_offset = order.plan.move_now, order.plan.policy.offset
         if move is not None:
             due = order.due if self._trash_ms else None
@@ -436,7 +436,7 @@ class Expirer:
 
     @property
     def trash_s(self) -> float:
-        """The time from a mark to the log start; 0: no trash."""
+        """The time from a mark until the log start follows it; 0: no trash."""
         return self.around.limits.retention_trash_s
 
     @property
@@ -444,7 +444,7 @@ class Expirer:
         return round(self.trash_s * 1000)
 
     async def _may_go_on(self, order: _Order) -> bool:
-        """Asked before every step: claims, switches and policies change, until apply decides."""
+        """True while claim, switches and policy are those of the order; apply has the last word."""
         topic = order.work.partition.topic
         await self.rules.confirm(topic)
         by = self._rule(order.work)
@@ -454,7 +454,7 @@ class Expirer:
         return ours and waits is None and by.policy == order.plan.policy
 
     async def _move_log_start(self, to: LogStart, why: str) -> None:
-        """Raises unless applied."""
+        """Record the log start; raises unless it is applied."""
         deadline_s = self.around.limits.propose_deadline_s
         await self.metadata.record_log_start(to, deadline_s=deadline_s)
         self._note(AuditAction.LOG_START_MOVED, to.partition, to.offset, why)
@@ -465,7 +465,7 @@ class Expirer:
             return
         work.failed(error_kind(error), f"retention: {error}", self.around.ambient.now_ms())
         expected = isinstance(error, StrandlineError)
-        if work.partition not in self.failing:  # what stands is told with the node's problems
+        if work.partition not in self.failing:  # a lasting failure is among the node's problems
             logger.warning(
                 "retention of %s failed, to be repeated: %s",
                 work.partition,

@@ -1,8 +1,8 @@
-"""The time of expiry marks: which are over, and which are made one.
+"""The time of expiry marks: decides which are due, and which are joined into one.
 
 A mark's time is measured twice: by this process's monotonic clock since it first saw the mark, and
-by all nodes together, for processes that live briefly. The longer one counts, no wall clock does
-(`rlmm/apply/expiry.py`, which has the last word).
+by all nodes together, for processes that do not run long. The longer measurement counts; wall
+clocks are not used (`rlmm/apply/expiry.py`, which has the last word).
 """
 
 from __future__ import annotations
@@ -14,28 +14,28 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import Expiry, ExpiryMark
 
 MARKS_IN_TRASH_TIME = 16
-"""The number of marks that stand at most, about: those within a part of the trash's time are
-one.
+"""The approximate limit of a partition's marks: marks made within this part of the trash's time are
+joined into one.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class DueMark:
-    """The log start may follow this mark, which was seen for `seen_ms`."""
+    """A mark that the log start may follow; this process has seen it for `seen_ms`."""
 
     mark: ExpiryMark
     seen_ms: int
 
 
 def last_mark(expiry: Expiry) -> DueMark | None:
-    """The last mark, as due: for an admin who empties the trash, and waits for no mark's time."""
+    """The last mark as a due one: for an admin who empties the trash without waiting."""
     if not expiry.marks:
         return None
     return DueMark(expiry.marks[-1], max(mark.trash_ms for mark in expiry.marks))
 
 
 def mark_up_to(expiry: Expiry, offset: int) -> DueMark | None:
-    """The mark that ends at this offset, as `last_mark`; None: none does."""
+    """The mark that ends at this offset, as a due one; None if no mark does."""
     for number, mark in enumerate(expiry.marks, 1):
         if mark.offset == offset:
             return DueMark(mark, max(each.trash_ms for each in expiry.marks[:number]))
@@ -53,7 +53,7 @@ class MarksSeen:
     _since_s: dict[TopicIdPartition, dict[int, float]] = field(default_factory=dict)
 
     def look(self, tip: TopicIdPartition, expiry: Expiry) -> None:
-        """Remember the marks that stand now, and no others."""
+        """Remember the present marks, and forget all earlier ones."""
         if not expiry.marks:
             self._since_s.pop(tip, None)
             return
@@ -66,7 +66,9 @@ class MarksSeen:
         self._since_s = {tip: seen for tip, seen in self._since_s.items() if tip in tips}
 
     def due(self, tip: TopicIdPartition, expiry: Expiry) -> DueMark | None:
-        """The last mark whose time is over, and that of all before it since it was seen, too."""
+        """The last mark whose time is over and for which, counted from when it was seen, the time
+        of all earlier marks is over too.
+        """
         for reached in range(len(expiry.marks), 0, -1):
             mark = expiry.marks[reached - 1]
             seen_ms = self._seen_ms(tip, mark.marked_at)
@@ -75,11 +77,11 @@ class MarksSeen:
         return None
 
     def left_ms(self, mark: ExpiryMark, seen_ms: int) -> int:
-        """Milliseconds until the log start may follow, as apply reckons it."""
+        """Milliseconds until the log start may follow, by the same rule as in apply."""
         return max(0, mark.trash_ms - max(seen_ms, self.measured_ms() - mark.counts_from_ms))
 
     def joins(self, tip: TopicIdPartition, expiry: Expiry, trash_ms: int) -> bool:
-        """True if a mark made now is one with the last."""
+        """True if a mark made now is joined with the last one."""
         if not expiry.marks:
             return False
         last = expiry.marks[-1]

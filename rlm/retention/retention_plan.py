@@ -1,16 +1,16 @@
 """Plans which segments of a partition's tier are deleted, when, and why. Pure.
 
-Kafka's rules (RemoteLogManager's expiration task) by the merged lineage, but one segment that
-cannot be deleted delays no other. Log start moves first, so that every offset at or above it always
-has the segment that serves it; apply accepts the plan in this order (`rlmm/apply/segments.py`,
-IN_USE).
+The rules are Kafka's (RemoteLogManager's expiration task), applied to the merged lineage, but one
+segment that cannot be deleted delays no other. Log start moves first, so that every offset at or
+above it always has the segment that serves it; apply accepts the plan only in this order
+(`rlmm/apply/segments.py`, IN_USE).
 
 With a trash the policy sets an expiry mark, which the log start follows once its time is over.
 
 Only the tier's COPY_SEGMENT_FINISHED segments count: neither unfinished copies (KAFKA-17062) nor
-the broker's own segments (KAFKA-20732) push others out of retention. A byte counts at most once,
-and only in the lineage: overlapped segments, and those partly outside the lineage, count nothing.
-That keeps a little more than asked for, never less.
+the broker's own segments (KAFKA-20732) push other segments out of retention. A byte counts at most
+once, and only in the lineage: overlapped segments, and those partly outside the lineage, count as
+zero. So a little more than configured is kept, never less.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, with
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 BRAKE_SEGMENTS_MIN = 10
-"""The fewest segments that can be too large a share: a small topic may expire whole."""
+"""The fewest segments for which the brake applies: a small topic may expire as a whole."""
 
 
 class Reason(Enum):
@@ -40,18 +40,18 @@ class Reason(Enum):
 
 
 UNCOUNTED = frozenset({Reason.LOG_START, Reason.TRASH})
-"""The reasons before which no brake stands: the policy's decision about them is recorded."""
+"""Reasons that the brake does not count: the policy's decision about them is recorded already."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionFacts:
-    """One partition at one moment.
+    """The facts of one partition at one moment.
 
-    `segments` may hold rows of any state. `now_ms` is this node's clock, which agrees with the
+    `segments` may have rows of any state. `now_ms` is this node's clock, which agrees with the
     store's unless `held_back`, the reason why nothing may be deleted now, is set. `percent_max`:
-    the share of the partition's tiered bytes that one pass may take, besides the segments that are
-    `accepted`. `whose` names the source of the retention. `trash_ms`: the time from an expiry mark
-    to the log start, 0 for no trash; `due`: the last mark whose time is over.
+    the share of the partition's tiered bytes that one pass may delete, besides the segments that
+    are `accepted`. `whose` names the source of the retention. `trash_ms`: the time from an expiry
+    mark until the log start follows, 0 for no trash; `due`: the last mark whose time is over.
     """
 
     state: PartitionState
@@ -75,7 +75,7 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class LogStartMove:
-    """The new log start; `leader_epoch` is the lineage's for it."""
+    """The new log start; `leader_epoch` is the lineage's epoch of that offset."""
 
     offset: int
     leader_epoch: int
@@ -83,15 +83,15 @@ class LogStartMove:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """A pass of retention. `log_start` goes first, then `deletions` in this order, then `mark`,
-    which brings `marked` into the trash.
+    """The plan of a pass. `log_start` moves first, then `deletions` follow in this order, then
+    `mark`, which moves `marked` into the trash.
 
-    `held_back`: nothing may happen now. `brake`: the share is too large, of all segments or of
-    those that a later leader's log lacks, so only segments below the recorded log start may go; so
-    it is with a `hold` of an admin's. `next_due_ms`: when time retention reaches the next segment
-    (since the epoch), None if never by itself. `size_bytes`: of the finished segments;
-    `expiring_bytes`: the plan's share of it, without segments below the recorded log start and in
-    the trash.
+    `held_back`: why nothing may be deleted now. `brake`: the share is too large, of all segments or
+    of those that a later leader's log lacks, so only segments below the recorded log start may be
+    deleted; the same holds for a `hold` of an admin. `next_due_ms`: the Unix time at which time
+    retention reaches the next segment, None if never by itself. `size_bytes`: of the finished
+    segments; `expiring_bytes`: the plan's share of it, without segments below the recorded log
+    start and in the trash.
     """
 
     log_start: LogStartMove | None
@@ -111,12 +111,12 @@ class RetentionPlan:
 
     @property
     def taken(self) -> tuple[Deletion, ...]:
-        """Everything that readers lose, or the store."""
+        """All segments that this pass hides from readers or deletes."""
         return (*self.deletions, *self.marked)
 
     @property
     def up_to(self) -> LogStartMove | None:
-        """The first offset that is readable behind the pass, None if it stays."""
+        """The first readable offset after the pass, None if it does not change."""
         return self.mark or self.log_start
 
     @property
@@ -140,13 +140,13 @@ class RetentionPlan:
 
     @property
     def stopped(self) -> str | None:
-        """The reason why the policy takes nothing now."""
+        """The reason why the policy deletes and marks nothing now."""
         return self.held_back or self.brake or self.hold
 
 
 @dataclass(frozen=True, slots=True)
 class _Live:
-    """A segment that serves offsets from log start on: the first, the last, and each range."""
+    """A segment that serves offsets from log start on, `low` to `high`; `ranges`: by epoch."""
 
     row: RemoteLogSegmentMetadata
     low: int
@@ -159,7 +159,7 @@ class _Live:
 
 
 def plan_retention(facts: RetentionFacts) -> RetentionPlan:
-    """Decide. Takes time in proportion to the number of segments."""
+    """The plan of a pass. Takes time in proportion to the number of segments."""
     state = facts.state
     finished = [row for row in facts.segments if row.state is SegmentState.COPY_SEGMENT_FINISHED]
     size_bytes = sum(row.size_bytes for row in finished)
@@ -234,11 +234,11 @@ def _hold(facts: RetentionFacts) -> str | None:
 
 def _not_ours(state: PartitionState) -> str | None:
     if state.mode is not Mode.SIDECAR:
-        return f"the partition's mode is {state.mode.name}: only in SIDECAR a node expires it"
+        return f"the partition's mode is {state.mode.name}: nodes expire segments in SIDECAR only"
     if state.delete_state is not None:
         return f"the partition itself is being deleted ({state.delete_state.name})"
     if state.adopting:
-        return "what the store holds of the partition is not recorded yet"
+        return "the partition's segments in the store are not recorded yet"
     return None
 
 
@@ -261,7 +261,7 @@ def _sorted_out(
             gone.append(Deletion(row, Reason.LOG_START, text))
             continue
         if high < state.log_start_offset:
-            text = f"its offsets from the log start {state.log_start_offset} on lie in no lineage"
+            text = f"its offsets from the log start {state.log_start_offset} on are in no lineage"
             gone.append(Deletion(row, Reason.UNREFERENCED, text))
             continue
         above = (each for each in ranges if each.end >= state.log_start_offset)
@@ -281,7 +281,7 @@ def _in_lineage(lineage: Epochs, row: RemoteLogSegmentMetadata) -> tuple[EpochRa
 
 
 def _expires_ms(row: RemoteLogSegmentMetadata, policy: TopicPolicy) -> int | None:
-    """The end of its retention. Records without a time count from their copy on."""
+    """The end of the segment's retention. Records without timestamps have that of their copy."""
     if policy.retention_ms == UNLIMITED:
         return None
     newest_ms = row.max_timestamp_ms if row.max_timestamp_ms >= 0 else row.event_timestamp_ms
@@ -303,8 +303,8 @@ def _new_log_start(facts: RetentionFacts, live: Sequence[_Live]) -> int:
 
 
 def _first_under_way(facts: RetentionFacts) -> int:
-    """The start of the first copy under way, which may fill a lost range with records that are
-    younger than those behind it: the log start waits for it.
+    """The start of the first copy under way. It may fill a lost range with records that are younger
+    than those after it, so the log start waits for it.
     """
     claim, started = facts.state.claim, SegmentState.COPY_SEGMENT_STARTED
     own = (row for row in facts.segments if claim is not None and row.token == claim.token)
@@ -328,7 +328,7 @@ def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:
 
 
 def _whole_bytes(live: _Live) -> int:
-    """The segment's bytes if the lineage has all of it; those of a part are unknown."""
+    """The segment's bytes if all of it is in the lineage; else 0: those of a part are unknown."""
     served = sum(each.end - each.start + 1 for each in live.ranges)
     whole = live.row.end_offset - live.row.start_offset + 1
     return live.row.size_bytes if served == whole else 0
@@ -339,10 +339,10 @@ def _reach(live: _Live) -> tuple[int, int]:
 
 
 def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, list[_Live]]:
-    """The log start, not above the first kept segment, and the segments that go with it.
+    """The log start, not above the first kept segment, and the segments to delete with it.
 
-    A segment across the log start goes if others hold its offsets above; else it is kept, and its
-    offsets below stay readable. Each round lowers the log start or is the last.
+    A segment across the log start is deleted if other segments hold its offsets above; else it is
+    kept, and its offsets below stay readable. Each round lowers the log start or is the last.
     """
     while True:
         kept_low = _first_kept_across(start, live)
@@ -359,7 +359,7 @@ def _gone_with(start: int, live: Sequence[_Live]) -> list[_Live]:
 
 
 def _across(start: int, live: Sequence[_Live]) -> list[_Live]:
-    """The unneeded segments across `start`, in the order in which they may go."""
+    """The unneeded segments across `start`, in the order in which they may be deleted."""
     remaining = {each.row.segment_id.id: each for each in live if each.high >= start}
     going = []
     for each in sorted(live, key=_reach):
@@ -383,7 +383,7 @@ def _first_kept_across(start: int, live: Sequence[_Live]) -> int | None:
 
 
 def _held_by(others: Iterable[_Live], gone: _Live, start: int) -> bool:
-    """True if others hold, in the same epochs, all that this one serves at or above `start`."""
+    """True if others have, in the same epochs, all that `gone` serves at or above `start`."""
     near = [each for each in others if each.low <= gone.high]
     for epoch, low, high in gone.ranges:
         if high < start:
@@ -437,12 +437,12 @@ def _cut_off(
     deletions: Sequence[Deletion],
     finished: Sequence[RemoteLogSegmentMetadata],
 ) -> str | None:
-    """The brake for what nobody asked to delete: a leader without most of the history, as after its
-    disk was lost, cuts off what may be the last copy of it. So few segments count, too.
+    """The brake for segments that a leader cut off. A leader that lacks most of the history, as
+    after its disk was lost, cuts off what may be the last copy of it; so even a few segments count.
 
-    The share is the largest at any time, of what had been copied by then: what was copied, or cut
-    off, since makes it no smaller. What else goes in this pass, or is out of retention, counts on
-    neither side.
+    The share is the largest one at any moment, of the bytes copied until then: segments that were
+    copied or cut off later do not make it smaller. Segments that are deleted in this pass for other
+    reasons, or are out of retention, count on neither side.
     """
     going = {each.row.segment_id.id: each.reason for each in deletions}
     cut_bytes = left_bytes = count = 0
@@ -473,7 +473,7 @@ def _is_past(expires_ms: int | None, now_ms: int) -> bool:
 
 
 def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
-    """The time when all segments that hold log start back are out of retention."""
+    """The time when all segments that keep log start from moving are out of retention."""
     first = min((max(each.low, start) for each in kept), default=None)
     due = [each.expires_ms for each in kept if max(each.low, start) == first]
     known = [each for each in due if each is not None]

@@ -1,4 +1,4 @@
-"""Problems of the node that its retention tells. Pure."""
+"""Problems of the node that its retention reports. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Marks the tiered data of topics deleted in Kafka, if `topics.mark_deleted` asks for it
+"""Marks the tiered data of topics deleted in Kafka, if `topics.mark_deleted` is set
 (`topic_absence_plan` decides). Its marks have the same grace, undo and deletion as an admin's. A
 topic whose mark an admin undid is never marked again.
 """
@@ -32,13 +32,15 @@ class TopicIdPort(Protocol):
     async def unknown_topic_ids(
         self, ids: Sequence[Uuid]
     ) -> Mapping[int, frozenset[Uuid]] | NoAnswer:
-        """The ids that each live broker does not know, by its node id. NoAnswer: one is silent."""
+        """The ids that each live broker does not know, by its node id. NoAnswer: a broker did not
+        answer.
+        """
 
 
 @dataclass(slots=True)
 class TopicAbsence:
-    """The task that marks deleted topics, on each node that is asked for it; marks by several nodes
-    do no harm.
+    """The task that marks deleted topics, on each node whose settings enable it; marks by several
+    nodes do no harm.
     """
 
     metadata: RemoteLogMetadataManager
@@ -51,17 +53,17 @@ class TopicAbsence:
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
-        """Run passes for as long as the node runs; a failed pass is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is reported and repeated."""
         while True:
             await self.around.ambient.sleep(LOOK_INTERVAL_S)
             try:
                 await self.run_pass()
                 self.log.works(LOOKING)
-            except Exception as error:  # noqa: BLE001 - told, and repeated
+            except Exception as error:  # noqa: BLE001 - reported, and repeated
                 self.log.failed(LOOKING, error)
 
     async def run_pass(self) -> None:
-        """Look once, and mark the topics that this and earlier looks prove deleted."""
+        """Ask the brokers once, and mark the topics that this and earlier passes prove deleted."""
         by_id = await self._unmarked()
         if not by_id:
             self.absent, self.stopped = {}, None
@@ -97,7 +99,7 @@ class TopicAbsence:
     async def _mark(self, state: PartitionState, why: str) -> None:
         tip = state.partition
         if self.held_back(tip.topic) is not None:
-            return  # a later look finds it again
+            return  # a later pass finds it again
         try:
             await self.metadata.put_remote_partition_delete_metadata(
                 RemotePartitionDeleteMetadata(

@@ -1,10 +1,10 @@
-"""Decides which topics were deleted in Kafka, by several brokers' answers on their ids. Pure.
+"""Decides which topics were deleted in Kafka, from several brokers' answers about their ids. Pure.
 
-Absence proves nothing: a broker may start with old metadata, a listing may be filtered. So a topic
-id counts as deleted only if, in several looks over some time, at least two brokers answered
-UNKNOWN_TOPIC_ID and every live broker did. Then its data is *marked*, and the grace and undo of a
-mark precede the first delete. Many topics at once, or all in the tier (even a single one), look
-like a rebuilt cluster: then nothing is marked.
+Absence alone proves nothing: a broker may start with old metadata, a listing may be filtered. So a
+topic id counts as deleted only if, in several passes over some time, every live broker answered
+UNKNOWN_TOPIC_ID, and these were at least two. Then its data is *marked*, and the grace and undo of
+a mark precede the first delete. Many missing topics at once, or all topics of the tier (even a
+single one), look like a rebuilt cluster: then nothing is marked.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALWAYS_ALLOWED = 1
 
 @dataclass(frozen=True, slots=True)
 class Absence:
-    """An id unknown to all brokers: for so many looks, since then (monotonic seconds)."""
+    """A topic id unknown to all brokers: in `looks` passes, since `since_s` (monotonic seconds)."""
 
     looks: int
     since_s: float
@@ -31,7 +31,9 @@ class Absence:
 
 @dataclass(frozen=True, slots=True)
 class AbsencePlan:
-    """`absent` is kept for the next look; `gone` may be marked now. `stopped`: why nothing is."""
+    """The plan of a pass. `absent` is kept for the next pass; `gone` may be marked now. `stopped`:
+    why nothing is marked.
+    """
 
     absent: Mapping[Uuid, Absence]
     gone: frozenset[Uuid]
@@ -44,8 +46,8 @@ def plan_absence(
     before: Mapping[Uuid, Absence],
     now_s: float,
 ) -> AbsencePlan:
-    """One look at `topic_ids`, all in the tier. `answers`: the unknown ids of every live broker, by
-    its node id. A look that missed a broker must not be passed.
+    """Plan one pass for `topic_ids`, all in the tier. `answers`: the ids unknown to each live
+    broker, by its node id. Answers that lack a live broker must not be passed.
     """
     if len(answers) < BROKERS_MIN:
         return AbsencePlan({}, frozenset(), f"{len(answers)} brokers are too few to be sure")

@@ -1,9 +1,9 @@
 """Carries out the deletion of partitions marked in the metadata (`topic_deletion_plan`).
 
-Invariants: nothing goes before DELETE_PARTITION_STARTED is applied, which apply accepts only for
-the standing mark and after its grace; `CleanUpTasks` alone removes objects, after
+Invariants: no segment is deleted before DELETE_PARTITION_STARTED is applied, which apply accepts
+only for the mark in force and after its grace; `CleanUpTasks` alone removes objects, after
 DELETE_SEGMENT_STARTED; DELETE_PARTITION_FINISHED is refused while a row is left. An admin marks
-over HTTP: nothing here concludes a deletion from a topic's absence.
+over HTTP: this module never concludes a deletion from a topic's absence.
 """
 
 from __future__ import annotations
@@ -37,20 +37,22 @@ logger = logging.getLogger(__name__)
 
 PARTITIONS_PARALLEL_MAX = 8
 SEGMENTS_GOING_MAX = 256
-"""Rows of one partition marked and not removed yet; more are marked as these go."""
+"""Limit of the rows of one partition that are marked but not removed yet; more are marked as these
+are removed.
+"""
 MARKS_PARALLEL_MAX = 32
 BREATH_PARTITIONS = 16
 FAILURES_UNTOLD = 1
-"""The failures of a partition that are not told: one may be a conflict of two nodes, or of record
-time with the clock, and pass by itself.
+"""The number of failures of a partition that are not reported: a single one may be a conflict of
+two nodes, or of record time with the clock, and pass by itself.
 """
 WHY = "the topic's data in the tier is deleted"
 
 
 @dataclass(slots=True)
 class TopicDeletion:
-    """The task that deletes marked partitions, one per node. `held_back` says why nothing of a
-    topic may be deleted now.
+    """The task that deletes marked partitions, one per node. `held_back` gives the reason why no
+    data of a topic may be deleted now.
     """
 
     metadata: RemoteLogMetadataManager
@@ -60,10 +62,12 @@ class TopicDeletion:
     audit: Audit = no_audit
     failed: dict[TopicIdPartition, BackOff] = field(default_factory=dict)
     seen: dict[TopicIdPartition, tuple[int, float]] = field(default_factory=dict)
-    """The mark of each partition, or its state at first sight, and its (monotonic) time."""
+    """The metadata offset of each partition's delete state, and the (monotonic) time when this
+    process first saw it.
+    """
 
     async def run(self) -> None:
-        """Run passes for as long as the node runs; a failed pass is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is logged and repeated."""
         while True:
             try:
                 await self.run_pass()
@@ -80,7 +84,7 @@ class TopicDeletion:
         )
 
     async def run_pass(self) -> None:
-        """One step for each marked partition; the trouble of one affects no other."""
+        """Take one step for each marked partition; a failure of one affects no other."""
         going = await self._going()
         there = set(going)
         self.failed = {tip: failed for tip, failed in self.failed.items() if tip in there}
@@ -112,7 +116,7 @@ class TopicDeletion:
             self.failed.pop(tip, None)
         except Exception as error:
             if self.metadata.partition_state(tip) is None:
-                return  # another node was faster
+                return  # another node finished the deletion first
             conflict, expected = isinstance(error, Conflict), isinstance(error, StrandlineError)
             logger.log(
                 logging.INFO if conflict else logging.WARNING,
@@ -121,7 +125,7 @@ class TopicDeletion:
                 error,
                 exc_info=None if expected else error,
             )
-            # A conflict is no failure: another node was faster, or an admin undid the mark.
+            # A conflict is no failure: another node was first, or an admin undid the mark.
             self.failed[tip] = after_failure(
                 NO_BACK_OFF if conflict else failed, FailureKind.TRANSIENT, str(error),
                 policy=back_off_policy(self.around.limits), now_ms=self.around.ambient.now_ms(),
@@ -129,7 +133,9 @@ class TopicDeletion:
             )  # fmt: skip
 
     async def _step(self, tip: TopicIdPartition) -> None:
-        """Read and act without an await in between, so that the state is the present one."""
+        """Take the next step. Reads and acts without an await in between, so that the state is up
+        to date.
+        """
         state = self.metadata.partition_state(tip)
         if state is None:
             return
@@ -163,7 +169,7 @@ class TopicDeletion:
         return int((self.around.ambient.monotonic() - since_s) * 1000)
 
     def _measured_ms(self, state: PartitionState) -> int:
-        """Milliseconds measured by all nodes together, for processes that live briefly."""
+        """Milliseconds measured by all nodes together, for processes that do not run long."""
         if state.delete_counts_from_ms < 0:
             return 0
         return self.metadata.measured_time_ms() - state.delete_counts_from_ms
@@ -175,7 +181,9 @@ class TopicDeletion:
         start: Start | None,
         seen_ms: int = -1,
     ) -> None:
-        """Unknown outcomes need nothing: the next pass goes on from the state it reads."""
+        """Propose the state. An unknown outcome needs no handling: the next pass continues from the
+        state that it reads.
+        """
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
                 state.partition,
@@ -212,7 +220,7 @@ class TopicDeletion:
     async def _mark(self, rows: Sequence[RemoteLogSegmentMetadata]) -> None:
         for start in range(0, len(rows), MARKS_PARALLEL_MAX):
             some = rows[start : start + MARKS_PARALLEL_MAX]
-            # No token: the partition's own state allows any node to do it.
+            # No token is needed: in the partition's state any node may mark its rows.
             marks = (self.clean_ups.begin(row, -1, WHY) for row in some)
             for outcome in await asyncio.gather(*marks, return_exceptions=True):
                 if isinstance(outcome, BaseException):

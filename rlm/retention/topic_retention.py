@@ -2,9 +2,9 @@
 (`retention.ms`, `retention.bytes`).
 
 A policy that sets any retention wins over all configs, for the topic id that it was set for. A
-config is never guessed: while the broker cannot be asked, the last answer stands up to AGE_MAX_S;
-without one, nothing expires. An answer counts only after SETTLE_S: the broker is asked by name, and
-a topic recreated under that name must not take its predecessor's data with it.
+config is never guessed: while the broker does not answer, the last answer is valid up to AGE_MAX_S;
+without one, nothing expires. An answer is used only after SETTLE_S: the broker is asked by name,
+and the configs of a new topic of that name must not expire its predecessor's data.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rlmm.partition_state import UNLIMITED, TopicPolicy
 SETTLE_S = 45.0
 AGE_MAX_S = 3_600.0
 ASK_AGAIN_S = 5.0
-"""The greatest age of an answer that a step of a pass uses."""
+"""The greatest age of an answer that is used in a step of a pass."""
 TOPICS_PER_REQUEST_MAX = 500
 ASKED_TOPICS_MAX = 1_000
-"""Answers kept for topics that this node has no claim of."""
+"""Limit of the answers kept for topics of which this node has no claim."""
 
 
 class RetentionSource(StrEnum):
@@ -37,7 +37,7 @@ class RetentionSource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RetentionInForce:
-    """`policy` has the retention in force; `held_back`: why nothing may expire by it now."""
+    """The retention in force, as `policy`; `held_back`: why nothing may expire by it now."""
 
     policy: TopicPolicy
     source: RetentionSource = RetentionSource.POLICY
@@ -53,21 +53,21 @@ class ConfigPort(Protocol):
 
 @dataclass(slots=True)
 class RetentionRules:
-    """`retention.source = policy`: the policies' retention, without anything to learn."""
+    """The rules for `retention.source = policy`: the policies alone; no configs are read."""
 
     policy_of: Callable[[str, Uuid], TopicPolicy]
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """Learn the configs of these topics, and forget the others."""
+        """Read the configs of these topics, and forget those of all others."""
 
     async def learn(self, topic: str) -> None:
-        """Learn the configs of one more topic, if unknown."""
+        """Read the configs of one more topic, if they are unknown."""
 
     async def confirm(self, topic: str) -> None:
-        """Learn again what may have changed: a pass takes its time."""
+        """Read the topic's configs again, since they may have changed during the pass."""
 
     def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
-        """The retention by what was learnt last."""
+        """The retention according to the last answers."""
         return RetentionInForce(self.policy_of(topic, topic_id))
 
 
@@ -82,7 +82,7 @@ class KnownConfig:
 
 @dataclass(slots=True)
 class ByTopicConfig(RetentionRules):
-    """`retention.source = topic`: the configs in Kafka, unless a policy sets a retention."""
+    """The rules for `retention.source = topic`: the configs in Kafka, unless a policy sets one."""
 
     broker: ConfigPort
     monotonic: Callable[[], float]
@@ -91,7 +91,7 @@ class ByTopicConfig(RetentionRules):
     asked_s: dict[str, float] = field(default_factory=dict)
 
     async def refresh(self, topics: Iterable[str]) -> None:
-        """One request for many topics; a missing answer leaves the last one standing."""
+        """Read many topics with one request; without an answer the previous one remains valid."""
         wanted = sorted(set(topics))
         self.known = {name: self.known[name] for name in wanted if name in self.known}
         self.trouble, self.asked_s = {}, {}
@@ -137,7 +137,7 @@ class ByTopicConfig(RetentionRules):
 def retention_in_force(
     topic: str, policy: TopicPolicy, known: KnownConfig | None, trouble: str | None, now_s: float
 ) -> RetentionInForce:
-    """Decide. Everything not known for certain holds all back."""
+    """The retention in force. Nothing expires while anything about it is uncertain."""
     if (policy.retention_ms, policy.retention_bytes) != (UNLIMITED, UNLIMITED):
         return RetentionInForce(policy)
     source = RetentionSource.TOPIC

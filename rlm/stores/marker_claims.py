@@ -90,7 +90,7 @@ class StoreClaims:
                 continue
             try:
                 await self.confirm(tier)
-            except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
+            except Exception as error:  # noqa: BLE001 - reported and logged; the node runs on
                 self._is_missing(name, error)
 
     async def close(self) -> None:
@@ -165,7 +165,7 @@ class StoreClaims:
     async def _try(self, name: str) -> None:
         try:
             await self._claim(self.stores.by_name[name])
-        except Exception as error:  # noqa: BLE001 - told and logged; the node runs without it
+        except Exception as error:  # noqa: BLE001 - reported and logged; the node runs on
             self._is_missing(name, error)
         else:
             del self._missing[name]

@@ -104,7 +104,7 @@ class SnapshotUploader:
         while True:
             try:
                 await self.run_once()
-            except Exception as error:  # noqa: BLE001 - told, logged, repeated
+            except Exception as error:  # noqa: BLE001 - reported, logged, repeated
                 self._trouble = str(error) or type(error).__name__
                 self._log.failed(WORK, error)
             await self.around.ambient.sleep(self.limits.check_interval_s)

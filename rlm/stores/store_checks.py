@@ -39,7 +39,7 @@ class StoreChecks:
             try:
                 await self._check()
                 self._log.works(COMPARING_CLOCKS)
-            except Exception as error:  # noqa: BLE001 - told and logged below
+            except Exception as error:  # noqa: BLE001 - reported and logged below
                 self.clock.is_unknown(f"the clocks could not be compared: {error}")
                 self._log.failed(COMPARING_CLOCKS, error)
             await self._remember()
@@ -54,5 +54,5 @@ class StoreChecks:
         try:
             await self.clock.remember()
             self._log.works(REMEMBERING)
-        except Exception as error:  # noqa: BLE001 - told in the log
+        except Exception as error:  # noqa: BLE001 - logged
             self._log.failed(REMEMBERING, error)

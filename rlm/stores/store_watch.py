@@ -89,7 +89,7 @@ class StoreWatch:
         except TimeoutError:
             self._is_silent(tier, f"no answer in {DEADLINE_S:g} s")
             return
-        except Exception as error:  # noqa: BLE001 - told; the next round asks again
+        except Exception as error:  # noqa: BLE001 - reported; the next round tries again
             self._is_silent(tier, str(error) or type(error).__name__)
             self.problem_log.failed(subject, error)
             return

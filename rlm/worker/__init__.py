@@ -2,12 +2,12 @@
 
 | Step of a job | File |
 |---|---|
-| the supervisor's calls; one living worker, one call | `pool.py`, `handle.py`, `call.py` |
-| messages between both, and open files that are lent | `messages.py`, `descriptor_channel.py` |
+| the supervisor's calls; one live worker, one call | `pool.py`, `handle.py`, `call.py` |
+| messages between the two, and open files that are lent | `messages.py`, `descriptor_channel.py` |
 | the process, and one job in it | `worker.py`, `job.py` |
 | a body sent to the client by the worker itself | `waiting_read.py`, `client_send.py` |
 | a scanning Kafka client's next requests, without the supervisor | `further_answers.py` |
 
-The work itself is in `rlm/data_plane/`. Such further requests are known by their bytes
+The work itself is in `rlm/data_plane/`. A client's next requests are recognized by their bytes
 (`rlm/data_plane/further_requests.py`).
 """

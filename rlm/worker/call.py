@@ -10,29 +10,30 @@ from kafka_formats.errors import InternalError, StrandlineError
 from rlm.data_plane.further_requests import FurtherRequests
 from rlm.data_plane.read_request import SegmentPiece, SendRules
 from rlm.worker.messages import (
-    Answer,
-    Ask,
-    Began,
     CancelJob,
     Cancelled,
     Credit,
     Data,
     End,
     Failed,
+    PieceReply,
+    PieceRequest,
     Progress,
-    ReadOn,
-    SendHere,
+    ReadReady,
+    SendToSupervisor,
     SentSoFar,
+    StillReading,
     ToWorker,
 )
 
-CallMessage = Progress | ReadOn | Began | SentSoFar | Data | Ask | End | Failed | Cancelled
+CallMessage = (
+    Progress | StillReading | ReadReady | SentSoFar | Data | PieceRequest | End | Failed | Cancelled
+)
 
 
 class Call:
-    """Queues messages for the caller. The window bounds the data; the rest is small.
-
-    `finished` is set once the worker can do nothing more for this call.
+    """Queues a worker's messages for the caller. The window bounds the data; other messages are
+    small. `finished` is set once the worker does no more work for this call.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class Call:
         return message
 
     def deliver(self, message: CallMessage) -> None:
-        """Take a message of the worker. Nothing follows the one that ends the call."""
+        """Queue a message of the worker. Messages after the one that ended the call are dropped."""
         if self.finished.is_set():
             return
         if isinstance(message, End | Failed | Cancelled):
@@ -88,20 +89,20 @@ class Call:
         self.cancel()
 
     def answer(self, piece: SegmentPiece | None) -> None:
-        """Answer the last Ask."""
-        self._send(Answer(self.job_id, piece))
+        """Reply to the worker's PieceRequest with the next segment piece; None: there is none."""
+        self._send(PieceReply(self.job_id, piece))
 
     def lend(
         self, descriptor: int, rules: SendRules, further: FurtherRequests | None = None
     ) -> None:
-        """Answer the last Began. RetryLater if the descriptor cannot be sent now."""
+        """Reply to ReadReady with the client's socket. RetryLater if it cannot be sent now."""
         if self._lend is None:
             raise InternalError("this worker takes no descriptors")
         self._lend(self.job_id, descriptor, rules, further)
 
     def send_here(self) -> None:
-        """Answer the last Began: the bytes come as Data."""
-        self._send(SendHere(self.job_id))
+        """Reply to ReadReady: send the bytes to this process, as Data."""
+        self._send(SendToSupervisor(self.job_id))
 
     def cancel(self) -> None:
         """Ask the worker to stop; `finished` is set when it has. Idempotent."""

@@ -1,8 +1,8 @@
 """Sends the body of an answer from the worker that verified it straight to the client.
 
-The worker borrows the client's connection from the supervisor, which neither copies nor looks at
-the bytes. The connection goes back after the last byte. If fewer were sent, the supervisor breaks
-it off, so that no client takes a part for the whole.
+The worker borrows the client's connection from the supervisor, which neither copies nor reads the
+bytes. The connection goes back after the last byte. If fewer were sent, the supervisor closes it,
+so that the client does not mistake a part for the whole body.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from rlm.worker.send_pace import SendPace
 
 TOLD_BYTES = 8 * 1024 * 1024
 TOLD_S = 5.0
-"""The longest pause between reports of sent bytes: a read must not seem stalled."""
+"""The longest time between two reports of sent bytes: a read must not seem stalled."""
 
 _PARTS_AT_ONCE = 64
-"""The most parts of one write, well below IOV_MAX."""
+"""Limit of the parts in one write, well below IOV_MAX."""
 
 
 class ClientSend:
-    """One body being sent. `tell` gets the number of sent bytes now and then."""
+    """One body being sent. `tell` is called with the number of sent bytes from time to time."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class ClientSend:
         monotonic: Callable[[], float],
         tell: Callable[[int], None],
     ) -> None:
-        """`client` is non-blocking, and nobody else writes to it."""
+        """`client` is non-blocking, and only this object writes to it."""
         self._client = client
         self._rules = rules
         self._monotonic = monotonic
@@ -45,7 +45,7 @@ class ClientSend:
         self._told_at = monotonic()
 
     async def send_all(self, first: Parts | None, rest: AsyncIterator[Parts]) -> Sent:
-        """Send until the end of `rest`; RetryLater if the store brings nothing in time."""
+        """Send until the end of `rest`; RetryLater if the store sends no bytes in time."""
         parts = first
         while parts is not None:
             end = await self._send(parts)
@@ -64,7 +64,9 @@ class ClientSend:
             raise RetryLater(f"no bytes came from the store within {deadline_s:g} s") from None
 
     async def _send(self, parts: Parts) -> ClientEnd | None:
-        """Send all of `parts`, waiting while the connection is full; None if they went."""
+        """Send all of `parts`, waiting while the connection is full; None if all were sent, else
+        why sending ended.
+        """
         began_at = self._monotonic()
         until = began_at + min(self._rules.grace_s, self._pace.left_s)
         left = [memoryview(part) for part in parts]
@@ -92,8 +94,8 @@ class ClientSend:
 
 
 async def is_ready(client: socket.socket, deadline_s: float, *, to_read: bool = False) -> bool:
-    """True once the connection takes bytes or, `to_read`, has some, or has broken; False at the
-    deadline.
+    """True once the connection accepts bytes (`to_read`: has bytes to read) or is broken; False at
+    the deadline.
     """
     loop = asyncio.get_running_loop()
     ready: asyncio.Future[bool] = loop.create_future()
@@ -115,7 +117,7 @@ def _settle(ready: asyncio.Future[bool], is_it: bool) -> None:
 
 
 def _behind(views: list[memoryview], taken: int) -> list[memoryview]:
-    """The views behind the first `taken` bytes."""
+    """The views without the first `taken` bytes."""
     for number, view in enumerate(views):
         if taken < len(view):
             return [view[taken:], *views[number + 1 :]]

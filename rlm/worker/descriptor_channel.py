@@ -1,7 +1,7 @@
 """Lends open files from a supervisor to a worker, over a socket pair of their own.
 
 asyncio's transports for messages carry bytes only. A descriptor is sent right before its message,
-so that it is there when the message is read, in the same order.
+so that it has arrived when the message is read; both keep the same order.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ def send_descriptor(channel: socket.socket, job_id: int, descriptor: int) -> Non
     """Send a descriptor for the job; the sender keeps its own. RetryLater if that would block."""
     lent = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [descriptor]))
     try:
-        # Not socket.send_fds: Python 3.11's leaves its flags out, and would block.
+        # Not socket.send_fds: in Python 3.11 it ignores its flags, and would block.
         channel.sendmsg([_JOB_ID.pack(job_id)], [lent], socket.MSG_DONTWAIT)
     except OSError as error:
         raise RetryLater(f"a worker process cannot be given a connection: {error}") from error

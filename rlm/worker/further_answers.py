@@ -1,7 +1,7 @@
 """Answers a client's further requests from the worker that answered the first one.
 
-A request stays in the connection until its answer is verified: what this worker can't answer, the
-supervisor finds there once the connection is its own again.
+A request stays unread in the connection until its answer is verified: a request that this worker
+can't answer is read there by the supervisor, once the connection is its own again.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ from rlm.data_plane.verified_chunks import Parts
 from rlm.worker.client_send import is_ready
 
 
-class AsksNobody(SegmentResolver):
-    """The supervisor answers no questions while a connection is lent."""
+class NoSupervisor(SegmentResolver):
+    """The resolver while a connection is lent: the supervisor answers no requests of the worker
+    then.
+    """
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         raise RetryLater(f"the segment of offset {offset} is looked up once the connection is back")
@@ -34,8 +36,9 @@ class AsksNobody(SegmentResolver):
 
 @dataclass(slots=True)
 class FurtherAnswers:
-    """`read` and `send` as for the first answer; a read takes `read_deadline_s` at most. None is
-    begun while the worker `is_busy`: others wait for a job of their own.
+    """Reads and sends further answers; `read` and `send` as for the first one. A read takes
+    `read_deadline_s` at most. No read begins while the worker `is_busy`, since other clients wait
+    for their jobs.
     """
 
     client: socket.socket
@@ -46,8 +49,10 @@ class FurtherAnswers:
     is_busy: Callable[[], bool]
     monotonic: Callable[[], float]
 
-    async def behind(self, request: BatchesRequest, found: BatchesFound, first: Sent) -> Sent:
-        """The end of sending, once another request comes, or none in time."""
+    async def after_first(self, request: BatchesRequest, found: BatchesFound, first: Sent) -> Sent:
+        """Answer further requests after the first answer; returns how sending ended, once a
+        different request arrives, or none in time.
+        """
         further = self.further
         answers = size = 0
         end = first.end
@@ -60,7 +65,7 @@ class FurtherAnswers:
                 async with asyncio.timeout(self.read_deadline_s):
                     found, data = await self.read(request)
             except (StrandlineError, TimeoutError):
-                break  # the supervisor meets it again
+                break  # the supervisor reads the request again
             if not found.is_all or self._left_s <= 0:
                 break
             self.client.recv(len(asked))
@@ -74,7 +79,9 @@ class FurtherAnswers:
         return self.further.until_s - self.monotonic()
 
     async def _next(self, offset: int) -> bytes | None:
-        """The request for `offset`, which is left where it is; None: something else came."""
+        """The request for `offset`, left unread in the connection; None: a different request came,
+        or none in time.
+        """
         while (left_s := self._left_s) > 0:
             try:
                 seen = self.client.recv(len(self.further.request), socket.MSG_PEEK)

@@ -1,4 +1,4 @@
-"""A living worker process as the supervisor sees it: start, calls, watch, end."""
+"""The supervisor's side of one live worker process: start, calls, watch, end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from rlm.worker.call import Call, CallMessage
 from rlm.worker.descriptor_channel import send_descriptor
 from rlm.worker.messages import (
     STREAM_LIMIT_BYTES,
-    Began,
     Failed,
     Granted,
     Heartbeat,
+    ReadReady,
     Ready,
     Request,
     SendToClient,
@@ -53,16 +53,16 @@ _log = logging.getLogger(__name__)
 class WorkerLimits:
     """Bounds of the pool, which keeps `count` workers up.
 
-    `silence_deadline_s`: a worker silent for longer is killed. `cancel_deadline_s`: so is one that
-    does not confirm a cancellation in time, since its uploads must be known to have ended.
-    `stream_stall_s`: any job but a copy fails if it gets no bytes for longer. At most
-    `window_frames` of 256 KiB wait for a slow reader. `jobs_max` counts per worker; more calls are
-    RetryLater. Batches that a worker holds until their client has taken them are no job any more,
-    or clients that take nothing would keep everybody from reading, and the node from copying. At
-    most `held_max` are held: above what `read.connections_max` clients of 16 partitions each have;
-    the listener bounds their bytes. `crashes_told` ends within `crash_window_s` are a problem of
-    the node; after that long a life a worker is restarted at once. With `left_behind_max` killed
-    workers that do not end none is started: each may keep its memory.
+    `silence_deadline_s`: a worker that sends no message for longer is killed. `cancel_deadline_s`:
+    so is one that does not confirm a cancellation in time, since its uploads must be known to have
+    ended. `stream_stall_s`: any job but a copy fails if it makes no progress for longer. At most
+    `window_frames` of 256 KiB wait for a slow reader. `jobs_max` is per worker; further calls raise
+    RetryLater. Batches that a worker holds until their client has taken them do not count as jobs:
+    clients that take no bytes would otherwise stop all reads, and the node's copies. At most
+    `held_max` such answers are held: more than `read.connections_max` clients of 16 partitions each
+    need; the listener bounds their bytes. `crashes_told` ends within `crash_window_s` are a problem
+    of the node; a worker that lived that long is restarted without a longer back-off. While
+    `left_behind_max` killed workers have not ended, none is started: each may keep its memory.
     """
 
     count: int = 1
@@ -92,11 +92,11 @@ class WorkerAmbient:
 
 
 TakeFlow = Callable[[Flow, str | None, int], Awaitable[None]]
-"""Takes direction, topic and size; returns when so many bytes may move."""
+"""Called with direction, topic and size; returns when that many bytes may move."""
 
 
 async def take_no_flow(_flow: Flow, _topic: str | None, _size: int) -> None:
-    """No limits: nobody waits."""
+    """The `TakeFlow` without limits: returns at once."""
 
 
 class LeftBehind(Protocol):
@@ -142,8 +142,9 @@ class _Process(NamedTuple):
 class WorkerHandle:
     """A started and ready worker. `dead` is set once the process is gone and every call failed.
 
-    A worker that a hanging disk keeps from ending is left behind: it counts as gone `END_GRACE_S`
-    after its kill, since no thread of it comes back from the kernel. `told` is its last heartbeat.
+    A killed worker that does not end because of a hanging disk is left behind: it counts as gone
+    `END_GRACE_S` after its kill, since none of its threads returns from the kernel. `told` is its
+    last heartbeat.
     """
 
     def __init__(
@@ -187,8 +188,8 @@ class WorkerHandle:
     ) -> WorkerHandle:
         """Start a process and wait until it is ready.
 
-        RetryLater if that takes too long, the worker's own error if it sends one. `on_left_behind`
-        gets a process that is not ready and that a hanging disk keeps from ending.
+        RetryLater if that takes too long; the worker's own error if it sends one. `on_left_behind`
+        is called with a process that did not get ready and does not end, because of a hanging disk.
         """
         process, ours, descriptors, descriptors_fd = await _start_process(command)
         reader, writer = await asyncio.open_unix_connection(sock=ours, limit=STREAM_LIMIT_BYTES)
@@ -219,17 +220,17 @@ class WorkerHandle:
 
     @property
     def ending(self) -> str:
-        """The end of the process in words."""
+        """A description of how and why the process ended."""
         return f"{self._why or 'by itself'}; {_ending(self._process)}"
 
     @property
     def is_killed(self) -> bool:
-        """True if it must not be asked for anything any more."""
+        """True if the worker was killed and must get no more calls."""
         return self._killed_at is not None
 
     @property
     def is_left_behind(self) -> bool:
-        """True if it was given up, and still exists."""
+        """True if the worker was given up, but its process still exists."""
         return self.dead.is_set() and self._process.returncode is None
 
     @property
@@ -239,7 +240,7 @@ class WorkerHandle:
 
     @property
     def jobs_at_work(self) -> int:
-        """Calls of which the worker reads or writes: all but the ones that hold batches."""
+        """Calls for which the worker reads or writes: all but those that hold batches."""
         return len(self._calls) - len(self._holding)
 
     def call(self, request: Request, *, waits: bool = False) -> Call:
@@ -252,7 +253,7 @@ class WorkerHandle:
             raise RetryLater(f"the worker process has {self.jobs_at_work} jobs already")
         held = len(self._holding)
         if held >= self._limits.held_max and isinstance(request, BatchesRequest):
-            raise RetryLater(f"the worker process holds {held} answers that clients don't take")
+            raise RetryLater(f"the worker process holds {held} answers for slow clients already")
         self._job_ids += 1
         call = Call(self._job_ids, self._send, self._ambient.monotonic, self._lend)
         self._calls[call.job_id] = (call, isinstance(request, CopyJob))
@@ -283,8 +284,8 @@ class WorkerHandle:
         _kill(self._process)
 
     async def close(self) -> None:
-        """Tell the worker to end, wait, and kill it if it does not. Takes at most `END_GRACE_S`
-        twice. Idempotent.
+        """Have the worker end, wait for it, and kill it if it does not end. Takes at most
+        `END_GRACE_S` twice. Idempotent.
         """
         self._why = self._why or "the node is closing"
         listening, watching = self._tasks
@@ -329,7 +330,7 @@ class WorkerHandle:
         known = self._calls.get(message.job_id)
         if known is None:
             return
-        if isinstance(message, Began) and message.found is not None:
+        if isinstance(message, ReadReady) and message.found is not None:
             self._holding.add(message.job_id)
         known[0].deliver(message)
         if known[0].finished.is_set():
@@ -337,8 +338,8 @@ class WorkerHandle:
             self._holding.discard(message.job_id)
 
     def _grant(self, asked: TakeBytes) -> None:
-        """Answer once the bytes may move, unless the worker takes its question back; bounded by
-        its requests under way.
+        """Send Granted once the bytes may move, unless the worker withdraws its TakeBytes; bounded
+        by its requests under way.
         """
 
         async def grant() -> None:
@@ -350,7 +351,9 @@ class WorkerHandle:
         task.add_done_callback(lambda _: self._grants.pop(asked.number))
 
     async def _watch(self) -> None:
-        """Kill a worker that is silent or does not confirm; fail reads without data."""
+        """Kill a worker that sends no messages or does not confirm a cancellation; fail reads
+        without data.
+        """
         limits = self._limits
         interval_s = (
             min(limits.silence_deadline_s, limits.cancel_deadline_s, limits.stream_stall_s)
@@ -378,7 +381,7 @@ class WorkerHandle:
                     and now - call.waiting_since > limits.stream_stall_s
                 ):
                     call.give_up(
-                        RetryLater(f"the read brought nothing for {limits.stream_stall_s:g} s")
+                        RetryLater(f"the read made no progress for {limits.stream_stall_s:g} s")
                     )
 
     def _send(self, message: ToWorker) -> None:
@@ -413,7 +416,7 @@ class WorkerHandle:
 async def _start_process(
     command: Sequence[str],
 ) -> tuple[asyncio.subprocess.Process, socket.socket, socket.socket, int]:
-    """A new process, our ends of its two socket pairs, and its own number of the second one."""
+    """A new process, our ends of its two socket pairs, and its own descriptor of the second."""
     with contextlib.ExitStack() as ours_open, contextlib.ExitStack() as theirs_open:
         try:
             ours, theirs = _socket_pair(ours_open, theirs_open)
@@ -435,19 +438,19 @@ async def _start_process(
 def _socket_pair(
     ours_open: contextlib.ExitStack, theirs_open: contextlib.ExitStack
 ) -> tuple[socket.socket, socket.socket]:
-    """A pair, each end to be closed with the others of its side."""
+    """A socket pair; each end is closed with the exit stack of its side."""
     ours, theirs = socket.socketpair()
     return ours_open.enter_context(ours), theirs_open.enter_context(theirs)
 
 
 async def _ends(listening: asyncio.Task[None]) -> bool:
-    """True if it ends within the grace."""
+    """True if the task ends within `END_GRACE_S`."""
     done, _ = await asyncio.wait({listening}, timeout=END_GRACE_S)
     return bool(done)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """SIGKILL. `Process.kill` would first poll, and so take the exit status from asyncio."""
+    """Send SIGKILL. `Process.kill` would poll first, and so take the exit status from asyncio."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(process.pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""One job of a worker: the work itself, and what becomes of its bytes."""
+"""One job of a worker: its work, and the delivery of its bytes."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ from rlm.data_plane.repair_jobs import CheckJob, GatherJob, OnRead
 from rlm.data_plane.segment_survey import SurveyJob
 from rlm.data_plane.verified_chunks import Parts
 from rlm.worker.client_send import ClientSend
-from rlm.worker.further_answers import AsksNobody, FurtherAnswers
+from rlm.worker.further_answers import FurtherAnswers, NoSupervisor
 from rlm.worker.messages import (
     DATA_BYTES_MAX,
-    Ask,
-    Began,
     FromWorker,
     PieceAt,
+    PieceRequest,
     Progress,
-    ReadOn,
+    ReadReady,
     Request,
     Result,
     SentSoFar,
+    StillReading,
     in_frames,
 )
 from rsm_backends.streams import closing_stream
 
 FURTHER_JOBS_MAX = 16
-"""The most jobs beside which a client's further requests are answered at once; with more they take
-their turn with the others'.
+"""Limit of the jobs up to which a client's further requests are answered at once; with more jobs
+they wait for their turn among those of other clients.
 """
 
 
@@ -58,7 +58,7 @@ class JobsWorker(Protocol):
 
 
 class Lent(NamedTuple):
-    """A client's connection. `further` None: nothing but the job's own answer is sent."""
+    """A client's connection. `further` None: only the job's own answer is sent."""
 
     client: socket.socket
     rules: SendRules
@@ -66,7 +66,9 @@ class Lent(NamedTuple):
 
 
 class Job:
-    """One request at work. Also the resolver of a read of records: it asks the supervisor."""
+    """One request being worked on; also the resolver of a read of records, which sends its
+    requests to the supervisor.
+    """
 
     def __init__(
         self, job_id: int, worker: JobsWorker, plane: DataPlane, window_frames: int
@@ -96,10 +98,10 @@ class Job:
     async def perform_waiting(
         self, request: Request, monotonic: Callable[[], float]
     ) -> Result | None:
-        """A read that sends its bytes to the client itself, once the first are verified."""
+        """Perform a read that sends its bytes to the client itself, once the first are verified."""
         if isinstance(request, BatchesRequest):
             found, data = await self._plane.batches(request, self)
-            self._worker.tell(Began(self.job_id, found))
+            self._worker.tell(ReadReady(self.job_id, found))
             lent = await self._lent
             after = (lent.further.after,) if lent is not None and lent.further is not None else ()
             sent = await self._deliver((data, *after), _one_after_another(()), monotonic)
@@ -109,7 +111,7 @@ class Job:
         stream = self._plane.parts(request, self, _no_end)
         async with closing_stream(stream) as read:
             first = await anext(read, None)
-            self._worker.tell(Began(self.job_id))
+            self._worker.tell(ReadReady(self.job_id))
             return await self._deliver(first, read, monotonic)
 
     async def _answer_further(
@@ -119,24 +121,24 @@ class Job:
         sent: Sent | None,
         monotonic: Callable[[], float],
     ) -> Sent | None:
-        """Answer the client's next requests, too, if the supervisor says so."""
+        """Answer the client's next requests, too, if the supervisor allowed it."""
         lent = await self._lent
         if lent is None or lent.further is None or sent is None:
             return sent
         return await FurtherAnswers(
             lent.client,
             lent.further,
-            lambda next_one: self._plane.batches(next_one, AsksNobody()),
+            lambda next_one: self._plane.batches(next_one, NoSupervisor()),
             lambda parts: self._send_to(lent, parts, _one_after_another(()), monotonic),
             lent.rules.store_deadline_s,
             lambda: self._worker.job_count > FURTHER_JOBS_MAX,
             monotonic,
-        ).behind(request, found, sent)
+        ).after_first(request, found, sent)
 
     async def _deliver(
         self, first: Parts | None, rest: AsyncIterator[Parts], monotonic: Callable[[], float]
     ) -> Sent | None:
-        """Send all where the supervisor says."""
+        """Send all to the client's connection if the supervisor lent it, else to the supervisor."""
         lent = await self._lent
         if lent is None:
             await self._send_all(_one_after_another(() if first is None else (first,), rest))
@@ -158,7 +160,7 @@ class Job:
     def lend(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None
     ) -> bool:
-        """Take the connection that a waiting read waits for; True if it did."""
+        """Pass the connection to a waiting read; False if the read has one already, or ended."""
         if self._lent.done():
             return False
         client.setblocking(False)
@@ -171,12 +173,12 @@ class Job:
             self._lent.set_result(None)
 
     def lend_nothing(self, error: RetryLater) -> None:
-        """End a waiting read whose connection does not come."""
+        """End a waiting read whose connection could not be received."""
         if not self._lent.done():
             self._lent.set_exception(error)
 
     def close(self) -> None:
-        """Close the client's connection before the job's end is told."""
+        """Close the client's connection before the job's end is reported."""
         if not self._lent.done():
             self._lent.cancel()
         elif not self._lent.cancelled() and self._lent.exception() is None:
@@ -207,7 +209,7 @@ class Job:
         return tell
 
     def _read_on(self) -> OnRead:
-        """Tell of bytes read as often as a stream would send them."""
+        """Report bytes read, as often as a stream would send them."""
         untold = 0
 
         def tell(size: int) -> None:
@@ -215,23 +217,23 @@ class Job:
             untold += size
             if untold >= DATA_BYTES_MAX:
                 untold = 0
-                self._worker.tell(ReadOn(self.job_id))
+                self._worker.tell(StillReading(self.job_id))
 
         return tell
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
         self._waiting = asyncio.get_running_loop().create_future()
-        self._worker.tell(Ask(self.job_id, PieceAt(offset)))
+        self._worker.tell(PieceRequest(self.job_id, PieceAt(offset)))
         return await self._waiting
 
     def answered(self, piece: SegmentPiece | None) -> None:
-        """Take the supervisor's answer to the open question."""
+        """Take the supervisor's reply to the open PieceRequest."""
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(piece)
 
 
 def _no_end(_: RecordsEnd) -> None:
-    """No end to report: reads of a log have none."""
+    """Ignore the end: reads of a log report none."""
 
 
 async def _one_after_another(

@@ -1,8 +1,8 @@
 """Messages between supervisor and worker over their socket pair, and their frames.
 
-A frame is a length (uint32, big-endian), a job id (uint64), and so many bytes: with id 0 a pickled
-message, else the next bytes of that job's stream, which are not copied for the frame. Pickle is
-safe here: the pair has no name, and only these two processes hold its ends.
+A frame is a length (uint32, big-endian), a job id (uint64), and that many bytes: with id 0 a
+pickled message, else the next bytes of that job's stream, which are not copied for the frame.
+Pickle is safe here: the pair has no name, and only these two processes have its ends.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from rsm_backends.store_config import StoreConfig
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 DATA_BYTES_MAX = 256 * 1024
-"""Bytes of a stream in one frame; with the window it bounds the queue of a slow reader."""
+"""Limit of a stream's bytes in one frame; with the window it bounds the queue of a slow reader."""
 
 STREAM_LIMIT_BYTES = 2 * 1024 * 1024
 NO_JOB = 0
@@ -56,12 +56,12 @@ Request = (
     | RecordsRequest
 )
 Result = CopyResult | Survey | CheckResult | GatherResult | RecordsEnd | Sent
-"""The results of jobs; streams end without one."""
+"""The results of jobs; a stream ends without a result."""
 
 
 @dataclass(frozen=True, slots=True)
 class Welcome:
-    """The first message to a new worker: its settings. Secrets travel here, never in arguments."""
+    """The first message to a new worker: its settings. Secrets are sent here, not as arguments."""
 
     stores: Mapping[str, StoreConfig]
     cache_bytes_max: int
@@ -74,14 +74,14 @@ class Welcome:
 
 @dataclass(frozen=True, slots=True)
 class SetPaces:
-    """The node's limits, before the first job and at each change."""
+    """The node's rate limits, sent before the first job and at each change."""
 
     paces: Paces
 
 
 @dataclass(frozen=True, slots=True)
 class SetLogLevels:
-    """The log level of each area, before the first job and at each change."""
+    """The log level of each area, sent before the first job and at each change."""
 
     levels: Mapping[LogArea, LogLevel]
 
@@ -106,8 +106,8 @@ class StartJob:
 
 @dataclass(frozen=True, slots=True)
 class CancelJob:
-    """The job is to stop. The worker answers with End, Failed or Cancelled, once no byte
-    follows.
+    """Stop the job. The worker answers with End, Failed or Cancelled once it sends no more bytes
+    of the job.
     """
 
     job_id: int
@@ -115,14 +115,14 @@ class CancelJob:
 
 @dataclass(frozen=True, slots=True)
 class Credit:
-    """The reader took one Data frame: one more may be sent."""
+    """The caller took one Data frame: one more may be sent."""
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendToClient:
-    """The answer to Began: send all to the client whose connection is in the descriptor channel.
+    """The reply to ReadReady: send all to the client whose connection is in the descriptor channel.
     `further`: then answer its next requests, too.
     """
 
@@ -132,15 +132,15 @@ class SendToClient:
 
 
 @dataclass(frozen=True, slots=True)
-class SendHere:
-    """The answer to Began: send all to the supervisor, as Data."""
+class SendToSupervisor:
+    """The reply to ReadReady: send all to the supervisor, as Data."""
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
-    """The answer to an Ask."""
+class PieceReply:
+    """The reply to a PieceRequest."""
 
     job_id: int
     piece: SegmentPiece | None
@@ -153,8 +153,8 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The worker's loop is alive; counts and size of its chunk cache since the start. `hanging`:
-    its calls that hang in a store's file system, by the store's folder.
+    """A sign that the worker's loop is alive, with the counts of its chunk cache since the start,
+    and its size. `hanging`: its calls that hang in a store's file system, by the store's folder.
     """
 
     chunks: ChunkCounts = field(default_factory=ChunkCounts)
@@ -164,14 +164,14 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StoreCalls:
-    """Ended calls to stores, by name: for the supervisor's metrics."""
+    """Finished calls to stores, each with the store's name: for the supervisor's metrics."""
 
     calls: tuple[tuple[str, StoreCall], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class TakeBytes:
-    """Limited bytes are about to move; they wait for a Granted of this number."""
+    """Rate-limited bytes are about to move; the worker waits for the Granted of this number."""
 
     number: int
     flow: Flow
@@ -181,7 +181,7 @@ class TakeBytes:
 
 @dataclass(frozen=True, slots=True)
 class TakeNoBytes:
-    """Nobody waits any more for the Granted of this number."""
+    """The worker no longer waits for the Granted of this number."""
 
     number: int
 
@@ -195,17 +195,19 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOn:
-    """A job with a single result has read more: sent now and then, to show that it does not
-    hang.
+class StillReading:
+    """A job with a single result has read more bytes: sent from time to time, to show that it does
+    not hang.
     """
 
     job_id: int
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
-    """The first bytes of a waiting read are verified; none was sent. `found`: of batches, all."""
+class ReadReady:
+    """The first bytes of a waiting read are verified, and none was sent yet. `found`: for a read of
+    batches, a description of all of them.
+    """
 
     job_id: int
     found: BatchesFound | None = None
@@ -213,7 +215,7 @@ class Began:
 
 @dataclass(frozen=True, slots=True)
 class SentSoFar:
-    """Bytes of a waiting read that its client has taken, now and then."""
+    """The bytes of a waiting read that its client has taken so far; sent from time to time."""
 
     job_id: int
     sent_bytes: int
@@ -229,14 +231,14 @@ class Data:
 
 @dataclass(frozen=True, slots=True)
 class PieceAt:
-    """The question of `SegmentResolver.piece_at`: the piece at an offset."""
+    """The argument of `SegmentResolver.piece_at`: the piece at this offset."""
 
     offset: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
-    """A read of records needs the metadata; it goes on with the Answer."""
+class PieceRequest:
+    """A read of records needs a look-up in the metadata; it continues with the PieceReply."""
 
     job_id: int
     question: PieceAt
@@ -244,7 +246,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The job is done."""
+    """The job has succeeded."""
 
     job_id: int
     result: Result | None
@@ -274,8 +276,8 @@ ToWorker = (
     | CancelJob
     | Credit
     | SendToClient
-    | SendHere
-    | Answer
+    | SendToSupervisor
+    | PieceReply
 )
 FromWorker = (
     Ready
@@ -284,11 +286,11 @@ FromWorker = (
     | TakeBytes
     | TakeNoBytes
     | Progress
-    | ReadOn
-    | Began
+    | StillReading
+    | ReadReady
     | SentSoFar
     | Data
-    | Ask
+    | PieceRequest
     | End
     | Failed
     | Cancelled
@@ -300,7 +302,7 @@ def frame(message: ToWorker | FromWorker) -> bytes:
         return b"".join(data_frame(message.job_id, (message.data,)))
     body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
     if len(body) > FRAME_BYTES_MAX:
-        raise InternalError(f"a {type(message).__name__} of {len(body)} bytes is too large a frame")
+        raise InternalError(f"a {type(message).__name__} of {len(body)} bytes exceeds a frame")
     return _HEAD.pack(len(body), NO_JOB) + body
 
 
@@ -308,7 +310,7 @@ def data_frame(job_id: int, parts: Sequence[Buffer]) -> list[Buffer]:
     """The frame of one Data with the bytes of all parts, which are not joined."""
     size = sum(map(len, parts))
     if size > FRAME_BYTES_MAX:
-        raise InternalError(f"a Data of {size} bytes is too large a frame")
+        raise InternalError(f"a Data of {size} bytes exceeds a frame")
     return [_HEAD.pack(size, job_id), *parts]
 
 
@@ -348,9 +350,11 @@ async def receive(reader: asyncio.StreamReader) -> object | None:
 
 
 def call_error(message: object) -> StrandlineError:
-    """The caller's error for a message that ends a call without a result."""
+    """The error to raise in the caller for a message that ends a call without a result."""
     if isinstance(message, Failed):
         return message.error
-    if isinstance(message, End | Ask | Began | Data | Progress | ReadOn | SentSoFar):
+    if isinstance(
+        message, End | PieceRequest | ReadReady | Data | Progress | StillReading | SentSoFar
+    ):
         return InternalError(f"{type(message).__name__} was not expected from the worker")
     return RetryLater("the worker stopped the work because the node is closing")

@@ -1,4 +1,4 @@
-"""The supervisor's side of the worker processes: calls go in, bytes and results come out."""
+"""The supervisor's pool of worker processes: takes calls, returns bytes and results."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ from rlm.worker.handle import (
     take_no_flow,
 )
 from rlm.worker.messages import (
-    Ask,
-    Began,
     Data,
     End,
+    PieceRequest,
     Progress,
-    ReadOn,
+    ReadReady,
     Request,
+    StillReading,
     Welcome,
     call_error,
 )
@@ -53,7 +53,7 @@ from rsm_backends.store_config import StoreConfig
 __all__ = ["WorkerLimits", "WorkerPool"]
 
 JOBS_MORE_MAX = 8
-"""A worker with more jobs than another by this is spared."""
+"""A worker with this many jobs more than the least busy one gets no further job."""
 
 _HEARTBEATS_PER_DEADLINE = 10
 _HEARTBEAT_S_MAX = 2.0
@@ -64,8 +64,8 @@ _Answer = TypeVar("_Answer")
 class WorkerPool:
     """A fixed number of worker processes, restarted when they die or hang.
 
-    Every call raises RetryLater if its worker died or hung, or none is up in time; cancelling the
-    task, or closing the iterator, cancels the work.
+    Every call raises RetryLater if its worker died or hung, or no worker is up in time; cancelling
+    the task, or closing the iterator, cancels the work.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class WorkerPool:
     ) -> None:
         """`command` starts a worker; the number of its socket is appended as the last argument.
 
-        `on_store_call` gets every call of the workers to a store, a little later; it must not block
-        or raise. `flow` limits the moved bytes; None: no limits. `log_levels` are those of the
-        workers.
+        `on_store_call` is called, a little later, for every call of the workers to a store; it must
+        not block or raise. `flow` limits the moved bytes; None: no limits. `log_levels` are those
+        of the workers.
         """
         self._flow = flow
         if flow is not None:
@@ -126,14 +126,14 @@ class WorkerPool:
             worker.look_for_keys()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Workers that can't be started, that end again and again, or that no kill ends."""
+        """Workers that can't be started, that end repeatedly, or that do not end when killed."""
         if self._closed:
             return ()
         if self._last_error is None or len(self._workers) == self._size:
             return (*self._crash_loop(), *self._hanging())
         text = (
-            f"{len(self._workers)} of {self._size} worker processes are up, and another can't be "
-            f"started: {self._last_error}"
+            f"only {len(self._workers)} of {self._size} worker processes are up, and no further "
+            f"one can be started: {self._last_error}"
         )
         return (NodeProblem(ProblemArea.WORKERS, None, text), *self._hanging())
 
@@ -203,7 +203,7 @@ class WorkerPool:
     async def copy(self, job: CopyJob, on_progress: OnProgress | None = None) -> CopyResult:
         """Verify and upload one segment (`rlm/data_plane/segment_copy.py` has the errors).
 
-        Once it returned, raised or was cancelled, no byte of this attempt follows. So a
+        After it returned, raised or was cancelled, this attempt sends no more bytes. So a
         cancellation waits until the worker has stopped, or was killed after `cancel_deadline_s`.
         """
         call = await self._call(job)
@@ -234,13 +234,13 @@ class WorkerPool:
         return await self._result(job, Survey)
 
     async def _result(self, job: CheckJob | GatherJob | SurveyJob, kind: type[_Answer]) -> _Answer:
-        """The result of a job. Once this ended, raised or was cancelled, the worker does no more of
-        the job.
+        """The result of a job. After this returned, raised or was cancelled, the worker does no
+        more work on the job.
         """
         call = await self._call(job)
         try:
-            while isinstance(message := await call.next(), ReadOn):
-                pass  # each one ends a wait, which is what the watch measures
+            while isinstance(message := await call.next(), StillReading):
+                pass  # each one ends a wait of `next`, whose length the watch measures
             if isinstance(message, End) and isinstance(message.result, kind):
                 return message.result
             raise call_error(message)
@@ -262,18 +262,18 @@ class WorkerPool:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends. Borders
-        of the pieces mean nothing.
+        """Whole batches, or whole JSON lines; a piece may end inside of one. `on_end` is called
+        before the iterator ends.
         """
         return self._stream(request, resolver, on_end)
 
     @asynccontextmanager
     async def waiting_log(self, request: LogRequest) -> AsyncIterator[WorkersWaitingRead]:
-        """A read of a `.log` from its first verified bytes on; leaving the block ends it."""
+        """A read of a `.log` whose first bytes are verified; leaving the block ends it."""
         call = await self._call(request, waits=True)
         try:
             message = await call.next()
-            if not isinstance(message, Began):
+            if not isinstance(message, ReadReady):
                 raise call_error(message)
             yield WorkersWaitingRead(call)
         finally:
@@ -286,9 +286,9 @@ class WorkerPool:
         """Batches that a worker holds until they are sent; leaving the block ends it."""
         call = await self._call(request, waits=True)
         try:
-            while isinstance(message := await call.next(), Ask):
+            while isinstance(message := await call.next(), PieceRequest):
                 call.answer(await resolver.piece_at(message.question.offset))
-            if not isinstance(message, Began) or message.found is None:
+            if not isinstance(message, ReadReady) or message.found is None:
                 raise call_error(message)
             yield WorkersBatches(call, message.found)
         finally:
@@ -306,7 +306,7 @@ class WorkerPool:
                 message = await call.next()
                 if isinstance(message, Data):
                     yield message.data
-                elif isinstance(message, Ask) and resolver is not None:
+                elif isinstance(message, PieceRequest) and resolver is not None:
                     call.answer(await resolver.piece_at(message.question.offset))
                 elif isinstance(message, End):
                     if on_end is not None and isinstance(message.result, RecordsEnd):
@@ -334,8 +334,8 @@ class WorkerPool:
         return self._worker_for(request).call(request, waits=waits)
 
     def _worker_for(self, request: Request) -> WorkerHandle:
-        """The worker with the fewest jobs. Ranges of one log go to the same one, which has fetched
-        ahead, unless it has many more.
+        """The worker with the fewest jobs. Ranges of one log go to the same worker, which has read
+        ahead, unless it has many more jobs.
         """
         workers = self._workers.values()
         fewest = min(workers, key=lambda worker: (worker.is_killed, worker.jobs_at_work))
@@ -401,7 +401,7 @@ class WorkerPool:
             try:
                 self._check_left_behind()
                 return await self._start_worker()
-            except Exception as error:  # noqa: BLE001 - told, and tried again
+            except Exception as error:  # noqa: BLE001 - reported, and tried again
                 self._last_error = error
                 expected = isinstance(error, StrandlineError)
                 _log.error(
@@ -413,7 +413,7 @@ class WorkerPool:
     def _check_left_behind(self) -> None:
         count = len(self._still_there())
         if count >= self._limits.left_behind_max:
-            raise RetryLater(f"{count} that were killed do not end")
+            raise RetryLater(f"{count} killed worker processes have not ended")
 
     def _announce(self) -> None:
         self._changed.set()

@@ -1,7 +1,7 @@
 """The time that a slow client may take over an answer. Pure.
 
-A deadline for each chunk alone would let a client keep a stream open for days by taking a chunk now
-and then, and enough of such clients would keep everybody else out.
+A deadline for each chunk alone would let a client keep a stream open for days by taking a chunk
+from time to time, and enough such clients would shut out all others.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class SendPace:
 
     @property
     def left_s(self) -> float:
-        """Seconds left to wait for the client before it takes more; 0 when it is late."""
+        """Seconds left to wait until the client takes more bytes; 0 when it is late."""
         return max(self._left_s, 0.0)
 
     def took(self, size_bytes: int, waited_s: float) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from rsm_backends.measured_store import StoreCall
 
 CALLS_KEPT_MAX = 256
-"""The number of calls after which they are sent at once; fewer go with the next message."""
+"""The number of calls that are sent at once; fewer are sent with the next message."""
 
 OnStoreCall = Callable[[str, StoreCall], None]
-"""Takes the store's name and the ended call."""
+"""Called with the store's name and the finished call."""
 
 
 def ignore_store_call(_store: str, _call: StoreCall) -> None:
@@ -18,7 +18,7 @@ def ignore_store_call(_store: str, _call: StoreCall) -> None:
 
 
 class StoreCallLog:
-    """Collects until `take`; `full` is called when there is enough to send."""
+    """Collects calls until `take`; calls `full` when there are enough to send."""
 
     def __init__(self, full: Callable[[], None]) -> None:
         self._full = full
@@ -34,7 +34,7 @@ class StoreCallLog:
             self._full()
 
     def take(self) -> tuple[tuple[str, StoreCall], ...]:
-        """All calls since the last time."""
+        """All calls since the previous `take`."""
         taken, self._calls = tuple(self._calls), []
         return taken
 

@@ -1,4 +1,4 @@
-"""A read in a worker that has its first bytes and waits for the client's connection."""
+"""A worker's read that has verified its first bytes and waits for the client's connection."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class WorkersWaitingRead:
 
 
 class WorkersBatches(WorkersWaitingRead):
-    """Batches that a worker holds, with what it knows of them."""
+    """Batches that a worker holds, with their description."""
 
     def __init__(self, call: Call, found: BatchesFound) -> None:
         super().__init__(call)

@@ -1,7 +1,7 @@
-"""A worker process: one end of the socket pair, jobs side by side on one event loop.
+"""A worker process: one end of the socket pair, and jobs side by side on one event loop.
 
-It does what the supervisor asks and decides nothing. The supervisor handles Ctrl-C and SIGTERM;
-when the socket closes, jobs are cancelled and the process ends, whatever still hangs.
+It carries out the supervisor's requests and decides nothing. The supervisor handles Ctrl-C and
+SIGTERM; when the socket closes, jobs are cancelled and the process ends, even if a thread hangs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ from rlm.worker.job import Job
 from rlm.worker.messages import (
     NO_JOB,
     STREAM_LIMIT_BYTES,
-    Answer,
     CancelJob,
     Cancelled,
     Credit,
@@ -43,10 +42,11 @@ from rlm.worker.messages import (
     FromWorker,
     Granted,
     Heartbeat,
+    PieceReply,
     Ready,
     Result,
-    SendHere,
     SendToClient,
+    SendToSupervisor,
     SetLogLevels,
     SetPaces,
     StartJob,
@@ -66,7 +66,7 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.store_threads import hanging_calls
 
 ORPHAN_GRACE_S = 5.0
-"""Seconds for jobs to abort their uploads once the supervisor is gone."""
+"""Seconds in which jobs may abort their uploads once the supervisor is gone."""
 
 _SEND_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 _log = logging.getLogger(__name__)
@@ -78,8 +78,8 @@ def run(
     *,
     loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None,
 ) -> None:
-    """Serve the supervisor at the other end of `socket_fd`, then end the process. Does not wait for
-    threads, which may hang in a read of a dead disk.
+    """Serve the supervisor at the other end of `socket_fd`, then end the process, without waiting
+    for threads, which may hang in a read of a dead disk.
     """
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, signal.SIG_IGN)
@@ -178,7 +178,7 @@ def tell_store_calls(writer: asyncio.StreamWriter, calls: StoreCallLog) -> None:
 
 
 class _Channel(NamedTuple):
-    """The connection to the supervisor. `descriptors` None: no client's connection is ever lent."""
+    """The connection to the supervisor. `descriptors` None: clients' connections are never lent."""
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -245,7 +245,7 @@ class _Worker:
                     self._jobs[job_id].credit.release()
             case SendToClient(job_id, rules, further):
                 self._lend(job_id, rules, further)
-            case SendHere(job_id):
+            case SendToSupervisor(job_id):
                 if job_id in self._jobs:
                     self._jobs[job_id].send_here()
             case Granted(number):
@@ -254,14 +254,16 @@ class _Worker:
                 self._pace.change(paces)
             case SetLogLevels(levels):
                 set_levels(levels)
-            case Answer(job_id, piece):
+            case PieceReply(job_id, piece):
                 if job_id in self._jobs:
                     self._jobs[job_id].answered(piece)
             case _:
                 raise InternalError(f"a worker does not understand {type(message).__name__}")
 
     def _lend(self, job_id: int, rules: SendRules, further: FurtherRequests | None) -> None:
-        """Take the connection even if its job has ended meanwhile: the next job's follows."""
+        """Take the connection even if its job has ended meanwhile: that of the next job is queued
+        after it.
+        """
         if self._descriptors is None:
             raise InternalError("a worker without a descriptor channel was lent a connection")
         job = self._jobs.get(job_id)
@@ -276,7 +278,7 @@ class _Worker:
             client.close()
 
     def _ended(self, job_id: int, task: asyncio.Task[Result | None]) -> None:
-        """Note a task's end, also of one cancelled before its first step."""
+        """Report a task's end, also that of one cancelled before its first step."""
         ended: FromWorker
         if task.cancelled():
             ended = Cancelled(job_id)
@@ -294,8 +296,8 @@ class _Worker:
         tell_store_calls(self._writer, self._store_calls)
         try:
             self._send(ended)
-        except Exception as error:  # noqa: BLE001 - told
-            # The supervisor gets its end, or kills this process for its silence.
+        except Exception as error:  # noqa: BLE001 - reported
+            # If this fails too, the supervisor kills this process for its silence.
             _log.exception("the end of a worker's job cannot be sent to the supervisor")
             why = f"the end of the worker's job cannot be sent: {error}"
             self._send(Failed(job_id, InternalError(why)))
@@ -303,7 +305,7 @@ class _Worker:
     async def _beat(self) -> None:
         while True:
             await self._ambient.sleep(self._welcome.heartbeat_s)
-            # A full pipe is enough for the supervisor: nothing is queued here.
+            # No heartbeat is queued behind a full pipe: those bytes are a sign of life themselves.
             if self._writer.transport.get_write_buffer_size() < _SEND_BUFFER_BYTES_MAX:
                 plane = self._plane
                 self._send(Heartbeat(plane.chunk_counts, plane.chunk_bytes_held, hanging_calls()))

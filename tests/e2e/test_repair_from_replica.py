@@ -99,7 +99,7 @@ def test_a_follower_has_what_the_tier_and_the_leaders_disk_lost(
         follower.stop()
         told = only(ask(node, *APPLY, code=ExitCode.INCOMPLETE))
         assert told["outcome"] == "failed"
-        assert "not everything could be asked: the replica on broker 2: " in told["text"]
+        assert "some sources did not answer: the replica on broker 2: " in told["text"]
         assert ".log has CRC32C" in told["wrong"]
         assert stored.exists()
 

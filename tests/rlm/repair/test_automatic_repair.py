@@ -37,7 +37,7 @@ def test_what_a_reader_met_is_told_and_mended_by_itself_where_that_is_asked_for(
             with pytest.raises(CorruptData):
                 await everything(node, orders)
             (problem,) = node.repairs.problems()
-            assert "reads met 1 damaged segments" in problem.text
+            assert "reads found 1 damaged segments" in problem.text
             assert "`strandline repair --topic orders --partition 0`" in problem.text
             assert node.repairs.damaged == 1
             run = await node.repairs.run_automatically()

@@ -77,7 +77,7 @@ def test_what_the_broker_has_not_any_more_may_be_held(tmp_path: Path, orders: Ka
             await asyncio.sleep(30)
             told = await only(node)
             assert told.outcome is Outcome.UNREPAIRABLE
-            assert told.text.startswith("nothing has a whole copy: the broker's segments: ")
+            assert told.text.startswith("no source has a whole copy: the broker's segments: ")
             assert node.repairs.unrepairable == 1
             (problem,) = node.repairs.problems()
             assert problem.area is ProblemArea.DAMAGE
@@ -235,7 +235,7 @@ def test_a_replica_that_does_not_answer_may_have_it(tmp_path: Path, orders: Kafk
         async with only_elsewhere(tmp_path, orders, replicas) as (node, _):
             told = await only(node)
             assert told.outcome is Outcome.FAILED
-            assert "not everything could be asked: the replica on broker 2: it is down" in told.text
+            assert "some sources did not answer: the replica on broker 2: it is down" in told.text
             assert node.repairs.unrepairable == 0
             replicas.brokers[2] = range(35)
             assert (await only(node)).outcome is Outcome.REPAIRED

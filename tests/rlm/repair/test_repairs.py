@@ -134,7 +134,7 @@ def test_a_partition_that_is_read_only_is_left(tmp_path: Path, orders: KafkaLog)
             )
             told = await only(node)
             assert (told.outcome, told.text) == (
-                Outcome.LEFT, "the partition is read_only: nothing of it is copied here",
+                Outcome.LEFT, "the partition's mode is read_only: nodes do not copy its segments",
             )  # fmt: skip
 
     run_virtually(main)
@@ -234,7 +234,7 @@ def test_what_was_asked_for_has_to_exist_and_one_run_goes_at_a_time(
         async with copied(tmp_path, orders) as node:
             with pytest.raises(NotFound, match="nothing of payments is in the metadata"):
                 node.repairs.start(RepairRequest("payments"), "an admin")
-            with pytest.raises(InvalidRequest, match="name one"):
+            with pytest.raises(InvalidRequest, match="name a topic"):
                 node.repairs.start(RepairRequest(), "an admin")
             unknown = RepairRequest("orders", segment=Uuid(bytes(16)))
             with pytest.raises(NotFound, match="nothing of orders, segment AAAA"):
@@ -388,7 +388,7 @@ def test_what_nothing_stands_in_for_is_never_retired(tmp_path: Path, orders: Kaf
             facts = RepairFacts(row_at(node, orders, 10), state, (), None, None, None)
             decision = plan_repair(facts)
             assert (decision.action, decision.in_its_place) == (RepairAction.LEAVE, ())
-            assert "nothing serves its offsets in its place" in decision.text
+            assert "no segment serves its offsets in its place" in decision.text
 
     run_virtually(main)
 
@@ -409,7 +409,7 @@ def test_what_a_later_leaders_log_lacks_is_not_retired_for_other_records_at_its_
             assert plan_repair(facts).action is RepairAction.RETIRE
             cut = replace(facts, state=replace(state, lineage=epochs((1, 0))))
             assert plan_repair(cut).action is RepairAction.LEAVE
-            assert "not all of it lies in the lineage" in plan_repair(cut).text
+            assert "a part of it lies outside the lineage" in plan_repair(cut).text
             across = replace(facts, state=replace(state, lineage=epochs((0, 0), (1, 15))))
             assert plan_repair(across).action is RepairAction.LEAVE
 

@@ -103,7 +103,7 @@ def test_what_was_shown_before_an_election_is_not_accepted_after_it() -> None:
     assert len(acceptance_of(of.partition, planned, of.token, 0, asked).segments) == 9
     of.claim((1, 0))
     planned = plan(of, percent_max=100.0, retention_bytes=1024)
-    with pytest.raises(Conflict, match="the plan is another by now"):
+    with pytest.raises(Conflict, match="the plan has changed"):
         acceptance_of(of.partition, planned, of.token, 0, asked)
 
 

@@ -8,7 +8,16 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from rlm.worker.call import Call
-from rlm.worker.messages import Answer, CancelJob, Cancelled, Credit, Data, End, Failed, ToWorker
+from rlm.worker.messages import (
+    CancelJob,
+    Cancelled,
+    Credit,
+    Data,
+    End,
+    Failed,
+    PieceReply,
+    ToWorker,
+)
 
 
 class Clock:
@@ -83,4 +92,4 @@ async def test_giving_up_fails_the_caller_and_cancels_the_work(
 
 async def test_answers_go_to_the_job(call: Call, sent: list[ToWorker]) -> None:
     call.answer(None)
-    assert sent == [Answer(7, None)]
+    assert sent == [PieceReply(7, None)]

@@ -88,9 +88,9 @@ async def test_an_impossible_length_is_an_error() -> None:
 
 def test_a_message_over_the_bound_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_messages, "FRAME_BYTES_MAX", 100)
-    with pytest.raises(InternalError, match="too large"):
+    with pytest.raises(InternalError, match="exceeds a frame"):
         frame(Data(1, bytes(200)))
-    with pytest.raises(InternalError, match="too large"):
+    with pytest.raises(InternalError, match="exceeds a frame"):
         frame(Failed(1, NotFound("x" * 200)))
 
 

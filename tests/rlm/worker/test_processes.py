@@ -280,7 +280,7 @@ async def test_a_worker_that_no_kill_ends_is_left_behind_and_replaced(
         while len(problems := pool.problems()) < 2:
             await asyncio.sleep(0.01)
         assert [str(pid) in each.text for each in problems] == [False, True]
-        assert "1 that were killed do not end" in problems[0].text
+        assert "1 killed worker processes have not ended" in problems[0].text
     os.kill(pid, signal.SIGKILL)
     await restarted(pool, pid)
     await pool.copy(big_job(replica, attempt=1))
@@ -304,7 +304,7 @@ async def test_a_worker_that_hangs_at_its_start_and_no_kill_ends_is_told_and_cou
         patched.setattr(worker_handle, "_kill", lambda _: None)
         os.kill(pid, signal.SIGKILL)
         async with asyncio.timeout(20):
-            while not any("1 that were killed" in each.text for each in pool.problems()):
+            while not any("1 killed worker processes" in each.text for each in pool.problems()):
                 await asyncio.sleep(0.01)
     (left,) = pool._left_behind
     assert f"({left.pid})" in pool.problems()[1].text

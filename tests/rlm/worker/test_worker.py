@@ -28,8 +28,6 @@ from rlm.worker import worker
 from rlm.worker.messages import (
     DATA_BYTES_MAX,
     NO_JOB,
-    Answer,
-    Ask,
     CancelJob,
     Cancelled,
     Credit,
@@ -39,6 +37,8 @@ from rlm.worker.messages import (
     FromWorker,
     Heartbeat,
     PieceAt,
+    PieceReply,
+    PieceRequest,
     Progress,
     Ready,
     StartJob,
@@ -135,7 +135,7 @@ async def test_a_job_whose_result_cannot_be_sent_ends_all_the_same(
 ) -> None:
     def of_small_frames(message: FromWorker) -> bytes:
         if isinstance(message, End):
-            raise InternalError("an End of 67108865 bytes is too large a frame")
+            raise InternalError("an End of 67108865 bytes is exceeds a frame")
         return frame(message)
 
     monkeypatch.setattr(worker, "frame", of_small_frames)
@@ -143,7 +143,7 @@ async def test_a_job_whose_result_cannot_be_sent_ends_all_the_same(
     failed = await supervisor.until(Failed)
     assert isinstance(failed, Failed)
     assert failed.job_id == 1
-    assert "too large a frame" in str(failed.error)
+    assert "exceeds a frame" in str(failed.error)
 
 
 async def copied(supervisor: Supervisor, replica: ReplicaWriter) -> SegmentPiece:
@@ -242,8 +242,8 @@ async def test_records_are_resolved_by_asking(
 ) -> None:
     piece = await copied(supervisor, replica)
     supervisor.send(StartJob(2, RecordsRequest(5, 1)))
-    assert await supervisor.next() == Ask(2, PieceAt(5))
-    supervisor.send(Answer(2, piece))
+    assert await supervisor.next() == PieceRequest(2, PieceAt(5))
+    supervisor.send(PieceReply(2, piece))
     assert isinstance(await supervisor.next(), Data)
     end = await supervisor.next()
     assert isinstance(end, End)
@@ -255,8 +255,8 @@ async def test_committed_records_need_no_other_segment_where_none_is_open(
 ) -> None:
     piece = await copied(supervisor, replica)
     supervisor.send(StartJob(2, RecordsRequest(5, 1, Isolation.READ_COMMITTED)))
-    assert await supervisor.next() == Ask(2, PieceAt(5))
-    supervisor.send(Answer(2, piece))
+    assert await supervisor.next() == PieceRequest(2, PieceAt(5))
+    supervisor.send(PieceReply(2, piece))
     assert isinstance(await supervisor.next(), Data)
     assert isinstance(await supervisor.until(End), End)
 
@@ -307,7 +307,7 @@ async def test_a_waiting_stream_is_cancelled(
 
 
 async def test_messages_for_ended_jobs_are_nothing(supervisor: Supervisor, ticks: Ticks) -> None:
-    for message in (CancelJob(9), Credit(9), Answer(9, None)):
+    for message in (CancelJob(9), Credit(9), PieceReply(9, None)):
         supervisor.send(message)
     ticks.tick.set()
     assert await supervisor.next() == Heartbeat()
@@ -332,7 +332,7 @@ async def test_an_answer_nobody_waits_for_is_nothing(
 ) -> None:
     piece = await copied(supervisor, replica)
     supervisor.send(StartJob(2, LogRequest(piece.segment)))
-    supervisor.send(Answer(2, piece))
+    supervisor.send(PieceReply(2, piece))
     assert isinstance(await supervisor.next(), Data)
 
 
