@@ -1,1 +1,1 @@
-"""The rules of acceptance: a committed record in, changes of the rows out."""
+"""The rules of acceptance: they turn a committed record into changes of the rows."""

@@ -1,10 +1,10 @@
 """Applies committed records to the state. Pure, total, and the same on every node.
 
-Every rule of acceptance is behind this one function; the files beside it hold them by kind of
-record. Nothing here reads a clock, a setting or anything else that could differ between nodes: the
-outcome follows from the rows and the record alone. No bytes make it raise.
+This function calls every rule of acceptance; the other files here have the rules by kind of record.
+No rule reads a clock, a setting or anything else that could differ between nodes: the outcome
+follows from the rows and the record alone. It raises for no content of a record.
 
-Invariant `fenced_has_no_effect`: a record that is not ACCEPTED moves record time and nothing else.
+Invariant `fenced_has_no_effect`: a record that is not ACCEPTED changes only record time.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Applied(NamedTuple):
 
 
 def apply(rows: RowReader, record: CommittedRecord) -> Applied:
-    """Judge one committed record against the rows as all earlier records left them."""
+    """Judge one committed record against the rows after all earlier records."""
     overlay = OverlayRows(rows)
     outcome, partition = apply_over(overlay, record)
     return Applied(outcome, overlay.writes(), partition)
@@ -78,7 +78,7 @@ def apply_over(
         outcome = invalid(str(error))
     else:
         partition = partition_of(decoded)
-        # Asked before: the end of a partition's deletion removes its row.
+        # Read this first: the end of a partition's deletion removes its row.
         shadowed = (
             partition is not None and type(decoded) in _SHADOWED and is_shadowed(overlay, partition)
         )
@@ -102,7 +102,7 @@ def partition_of(record: MetadataRecord) -> TopicIdPartition | None:
     return record.partition
 
 
-# Tuples: a union in their place would be made anew for each record.
+# Tuples, because a union in their place would be built again for each record.
 _OF_A_SEGMENT = (RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate)
 _SHADOWED = frozenset({*_OF_A_SEGMENT, RemotePartitionDeleteMetadata})
 _OF_NO_PARTITION = (

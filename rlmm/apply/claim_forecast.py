@@ -1,4 +1,4 @@
-"""Forecasts of claims: the rules of `rlmm/apply/claims.py`, on a draft that is thrown away."""
+"""Forecasts of claims: the rules of `rlmm/apply/claims.py`, on a draft that is discarded."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlmm.rows.rows import OverlayRows, RowReader
 from rlmm.segment import OFFSET_MAX, Incarnation
 
 _SOMEBODY = Incarnation(2**31 - 1, Uuid(bytes(16)), 0)
-"""A claimant with a node id that nobody registers."""
+"""A claimant with a node id that no node registers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class AskedClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClaimForecast:
-    """`state`: as an accepted claim would leave the partition (its `claim` means nothing), None if
-    it is refused. `cut_at` as in `MergedLineage`.
+    """A forecast. `state`: the partition after the claim (ignore its `claim`), None if the claim is
+    refused. `cut_at` as in `MergedLineage`.
     """
 
     outcome: Outcome
@@ -49,7 +49,7 @@ class ClaimForecast:
 
 
 def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
-    """Judge a claim, writing nothing; READ_ONLY and PAUSED partitions as if they became SIDECAR."""
+    """Judge a claim without writing it; READ_ONLY and PAUSED partitions are judged as SIDECAR."""
     partition = asked.partition
     draft = Draft(OverlayRows(rows), OFFSET_MAX, 0)
     row = read_partition_row(rows, partition)
@@ -77,7 +77,9 @@ def forecast_claim(rows: RowReader, asked: AskedClaim) -> ClaimForecast:
 
 
 def _whoever_may(rows: RowReader, last: Claim | None, leader_epoch: int) -> Incarnation:
-    """Anybody at a new epoch; at the claimed one its claimant, or who has that node id since."""
+    """A claimant that may claim: at a new epoch any node; at the claimed epoch the claimant, or the
+    directory that has taken over its node id.
+    """
     if last is None or leader_epoch > last.leader_epoch:
         return _SOMEBODY
     node = find_node(rows, last.incarnation.node_id)

@@ -1,10 +1,10 @@
-"""The effect of a claim on lost ranges: a changed lineage may count as copied what no segment
-serves.
+"""The effect of a claim on lost ranges: with a changed lineage, offsets may count as copied that no
+segment serves.
 
 Invariant `no_hole`: between log start and highest copied every offset of the lineage is served, or
 recorded as lost. Copies alone keep it, since none may leave a gap. A claim could break it: an epoch
 comes back whose copies were deleted while it was diverged, a longer head becomes known, or the
-broker deleted by its own rules while the partition was delegated.
+broker deleted segments by its own rules while the partition was delegated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ LINEAGE_CHANGED = "not in the tier since the lineage changed"
 
 
 def forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -> None:
-    """Remove lost ranges of the tail that was cut off: they say nothing about the new tail."""
+    """Remove lost ranges of the tail that was cut off: they are not about the new tail."""
     for lost in list(read_lost_ranges(draft.rows, partition, cut_at)):
         if lost.start < cut_at:
             draft.put_lost_range(partition, lost.start, cut_at - 1, lost.why)
@@ -34,8 +34,8 @@ def forget_lost_ranges(draft: Draft, partition: TopicIdPartition, cut_at: int) -
 def record_holes(
     draft: Draft, partition: TopicIdPartition, log_start: int, before: Epochs, merged: MergedLineage
 ) -> None:
-    """Record as lost what the changed lineage counts as copied and no segment serves. A node that
-    still has such offsets copies them, which takes them off the lost ranges.
+    """Record as lost the offsets that count as copied in the changed lineage but that no segment
+    serves. A node that still has such offsets copies them, which removes them from the lost ranges.
     """
     lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)
@@ -46,8 +46,8 @@ def record_holes(
         start = log_start if log_start >= 0 else lineage[0].start_offset
         _record(draft, partition, lineage, (start, min(head, highest[0])))
     if merged.cut_at is not None:
-        # Below the cut nothing changed, but what the old lineage had not copied yet may lie below
-        # an epoch that comes back with copies.
+        # Below the cut nothing changed, but offsets that were not copied in the old lineage may now
+        # lie below an epoch that comes back with copies.
         counted = highest_copied(draft.rows, partition, before)
         copied_to = log_start if counted is None else counted[0] + 1
         start = merged.cut_at if copied_to < 0 else min(merged.cut_at, copied_to)
@@ -74,11 +74,11 @@ def _not_recorded(
 def settle_after_mode_change(
     draft: Draft, partition: TopicIdPartition, row: PartitionRow, merged: MergedLineage
 ) -> PartitionRow:
-    """Check everything that counts as copied, at the first sidecar claim since the mode was set.
+    """Check all offsets that count as copied, at the first sidecar claim since the mode was set.
 
-    The broker may have deleted in delegated mode. A hole at the low end was its retention, and log
-    start follows, up to where this claim changes the lineage; holes above are lost. Returns the row
-    with the log start.
+    The broker may have deleted segments in delegated mode. A hole at the low end was made by its
+    retention, so log start moves past it, up to the offset where this claim changes the lineage;
+    holes above are lost. Returns the row with the log start.
     """
     lineage = merged.epochs
     highest = highest_copied(draft.rows, partition, lineage)

@@ -53,12 +53,12 @@ EPOCH_MAX = 2**31 - 1
 
 
 def apply_claim(draft: Draft, claim: PartitionClaim) -> Outcome:
-    """Accepted for a leader epoch above the claimed one, or again from the claimant itself."""
+    """Accept a claim for a leader epoch above the claimed one, or a new one of the claimant."""
     return judge_claim(draft, claim)[0]
 
 
 def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLineage | None]:
-    """`apply_claim` with the merged lineage; None if the lineage is not touched."""
+    """Apply a claim; returns the merged lineage too, None if the lineage does not change."""
     partition = claim.partition
     problem = (
         check_partition(partition)
@@ -82,8 +82,8 @@ def judge_claim(draft: Draft, claim: PartitionClaim) -> tuple[Outcome, MergedLin
         return held, None
     if row.mode is not claim.mode:
         return invalid(
-            f"{partition} is recorded as {row.mode.name}, and the claim says {claim.mode.name}: "
-            "an admin changes the mode first"
+            f"{partition} is recorded as {row.mode.name}, but the claim has {claim.mode.name}: "
+            "an admin has to change the mode first"
         ), None
     before = _with_proven_head(draft, claim, row.log_start_offset)
     try:
@@ -120,7 +120,7 @@ def check_partition(partition: TopicIdPartition) -> Outcome | None:
 
 def _check_claim(claim: PartitionClaim) -> Outcome | None:
     if claim.mode not in CLAIMABLE_MODES:
-        return invalid(f"nobody leads a partition in mode {claim.mode.name}")
+        return invalid(f"a partition in mode {claim.mode.name} cannot be claimed")
     if claim.incarnation.node_id < 0 or claim.incarnation.boot_counter < 0:
         return invalid(f"{claim.incarnation} is not an incarnation of a node")
     if claim.claim_number < 0 or claim.leader_epoch < 0 or claim.local_log_start_offset < -1:
@@ -135,10 +135,12 @@ def _check_claim(claim: PartitionClaim) -> Outcome | None:
 
 
 def _with_proven_head(draft: Draft, claim: PartitionClaim, log_start: int) -> Epochs:
-    """The recorded lineage; its first epoch begins where it serves, if only coverage still tells.
+    """The recorded lineage, its first epoch extended down to the lowest offset that it serves
+    according to the coverage.
 
-    Look-ups leave the first epoch open downwards. A checkpoint that begins where it does and does
-    not know it would put it out of the lineage, with everything served below.
+    Look-ups treat the first epoch as open downwards. Merged with a checkpoint that begins at the
+    same offset but does not have that epoch, the lineage would lose it, with everything it serves
+    below.
     """
     lineage = read_lineage(draft.rows, claim.partition)
     if not lineage or not 0 <= log_start < lineage[0].start_offset:
@@ -196,8 +198,8 @@ def _fenced(draft: Draft, row: PartitionRow, claim: PartitionClaim) -> Outcome |
 
 
 def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
-    """True if the claimant's directory took the node id over since: its broker may lead on at that
-    epoch.
+    """True if the claimant's directory has taken over the node id since: its broker may still lead
+    at that epoch.
     """
     node = find_node(draft.rows, claim.incarnation.node_id)
     return (
@@ -208,15 +210,15 @@ def _took_over(draft: Draft, claim: PartitionClaim, last: Claim) -> bool:
 
 
 def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
-    """Return FENCED for a process that lost its node id to another, or shares it with one."""
+    """Return FENCED for a process that lost its node id to a different one, or shares it."""
     mine = claim.incarnation
     node = find_node(draft.rows, mine.node_id)
     if node is None:
         return None
     if node.contested:
         return fenced(
-            f"two living processes have node id {mine.node_id}: stop one of them, give it another "
-            "id if it is to go on, and start the other anew"
+            f"two live processes have node id {mine.node_id}: stop one of them, give it a new id "
+            "if it is to run again, and restart the other"
         )
     if node.directory_id != mine.directory_id:
         return fenced(
@@ -227,7 +229,7 @@ def _unregistered(draft: Draft, claim: PartitionClaim) -> Outcome | None:
 
 
 def _is_from_before_restart(draft: Draft, claim: Claim) -> bool:
-    """True for a claim by a node formatted anew since, whose broker may still lead."""
+    """True for a claim by a node that was formatted again since, whose broker may still lead."""
     restart = read_restart(draft.rows)
     return restart is not None and claim.token < restart.offset
 
@@ -239,9 +241,10 @@ def _suspect(
     before: Epochs,
     merged: MergedLineage,
 ) -> Outcome | None:
-    """A reset is for the cut that an admin confirmed: the next claim may be another node's, after
-    an election that nobody foresaw. A claim that only a reset lets in (at a claimed epoch) cuts
-    nothing else at all.
+    """Return SUSPECT for a claim that takes too many copied offsets out of the lineage. A reset
+    allows only the cut that an admin confirmed, since the next claim may come from a different
+    node, after an unforeseen election. A claim at a claimed epoch, which only a reset admits, may
+    cut nothing else.
     """
     if merged.cut_at is None or 0 <= row.reset_cut_at <= merged.cut_at:
         return None
@@ -255,10 +258,10 @@ def _suspect(
     limit = LINEAGE_CUT_OFFSETS_MAX if is_new_epoch else 0
     if uncovered <= limit:
         return None
-    way_out = "an admin resets the claim, then it is accepted"
+    way_out = "an admin has to reset the claim, then it is accepted"
     if row.reset_stands:
         confirmed = "no cut" if row.reset_cut_at < 0 else f"a cut at {row.reset_cut_at} or above"
-        way_out = f"an admin resets the claim anew: the reset that stands allows {confirmed}"
+        way_out = f"an admin has to reset it again: the reset in force allows {confirmed}"
     return Outcome(
         Verdict.SUSPECT,
         f"this claim would cut the lineage of {claim.partition} at offset {merged.cut_at} and take "
@@ -314,9 +317,9 @@ def _accept(
 def _log_start(
     draft: Draft, claim: PartitionClaim, row: PartitionRow, before: Epochs, merged: MergedLineage
 ) -> int:
-    """The log start after a claim. If nothing was ever copied, log start and lost ranges are one
-    leader's word about its own log: a later one whose log begins lower has those offsets, and says
-    it anew.
+    """The log start after a claim. If nothing was ever copied, log start and lost ranges describe
+    only the log of the leader that recorded them: a later leader whose log begins lower has those
+    offsets, and records its log start again.
     """
     own = claim.local_log_start_offset
     if row.mode is not Mode.SIDECAR or not 0 <= own < row.log_start_offset:
@@ -328,7 +331,9 @@ def _log_start(
 
 
 def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
-    """An admin's change; it voids the claim, so that the writer in the old mode is fenced."""
+    """Apply an admin's change of the mode; it voids the claim, so that the writer in the old mode
+    is fenced.
+    """
     partition = change.partition
     problem = check_partition(partition) or is_gone(draft, partition)
     if problem is not None:
@@ -355,7 +360,7 @@ def apply_mode_change(draft: Draft, change: PartitionModeChange) -> Outcome:
             f"{row.mode_offset}, not at {change.replaces_offset}: read it again, then decide"
         )
     if change.mode is Mode.DELEGATED:
-        forget_expiry(draft, partition)  # retention is the broker's from here on
+        forget_expiry(draft, partition)  # from now on the broker runs the retention
     draft.put_partition(
         partition,
         row._replace(
@@ -369,7 +374,7 @@ def _mode_is_moving(
     draft: Draft, change: PartitionModeChange, row: PartitionRow | None
 ) -> Outcome | None:
     """Return CONFLICT for a change to or from DELEGATED while a move may still go back: Kafka's
-    metadata topic would lack the partition, or keep one that is not its brokers' any more.
+    metadata topic would lack the partition, or keep one that its brokers no longer tier.
     """
     before = None if row is None else row.mode
     migration = find_migration(draft.rows)
@@ -394,7 +399,7 @@ def apply_claim_reset(draft: Draft, reset: ClaimReset) -> Outcome:
         token = None if row.claim is None else row.claim.token
         return conflict(
             f"the last claim of {reset.partition} has token {token}, not {reset.replaces_offset}: "
-            "look at it again, then decide"
+            "read it again, then decide"
         )
     cut_at = UNKNOWN_OFFSET if reset.cut_at is None else reset.cut_at
     after = row._replace(claim_voided=True, reset_stands=True, reset_cut_at=cut_at)

@@ -1,8 +1,9 @@
-"""The trash: retention marks what it lets go, and the log start follows later.
+"""The trash: retention marks offsets as expired, and the log start follows later.
 
-A mark hides offsets from readers and deletes nothing, so an admin may take it back. From the log
-start's move on nothing leads back. Neither goes by a wall clock: a mark's time is the measured one,
-or that of the log start's proposer by its monotonic clock (`rlmm/apply/purge.py`).
+A mark hides offsets from readers and deletes nothing, so an admin may take it back. After the log
+start has moved, this is not possible any more. Wall clocks are not used: a mark's time is the
+measured time, or the time that the log start's proposer measured with its monotonic clock
+(`rlmm/apply/purge.py`).
 """
 
 from __future__ import annotations
@@ -28,32 +29,34 @@ from rlmm.rows.expiry import encode_expiry, find_expiry
 from rlmm.rows.reads import read_measured_time, read_policy
 
 MARKS_MAX = 64
-"""The most marks of a partition; one more makes one with the last."""
+"""Limit of the marks of a partition; a further one is joined with the last."""
 TRASH_MS_MAX = 10 * 366 * 24 * 3_600_000
 COUNT_MAX = 2**60
-"""The most segments, or bytes, of a mark, and of those that are made one."""
+"""Limit of the segments, and of the bytes, that a mark counts, joined marks included."""
 
 
 def apply_expiry_mark(draft: Draft, record: ExpiryMark) -> Outcome:
-    """Forward only, by the policy that stands, and never past what is copied or lost."""
+    """Accept a mark forward only, by the policy in force, and never past the offsets that are
+    copied or recorded as lost.
+    """
     partition = record.partition
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
         return row
     counts = record.segments, record.size_bytes
     if not 0 < record.trash_ms <= TRASH_MS_MAX or not 0 <= min(counts) <= max(counts) <= COUNT_MAX:
-        return invalid(f"a mark stands for 1 to {TRASH_MS_MAX} ms, and counts 0 to {COUNT_MAX}")
+        return invalid(f"a mark lasts 1 to {TRASH_MS_MAX} ms, and counts 0 to {COUNT_MAX}")
     problem = check_writer(row, record, "an expiry mark")
     if problem is not None:
         return problem
     if row.mode is not Mode.SIDECAR:
-        return conflict(f"{partition} is {row.mode.name}: its retention is the broker's")
+        return conflict(f"{partition} is {row.mode.name}: its broker runs the retention")
     before = find_expiry(draft.rows, partition)
     lowest = max(row.log_start_offset, before.below)
     if record.offset == lowest:
         return NO_EFFECT
     if record.offset < lowest:
-        return conflict(f"readers of {partition} start at {lowest}: an admin takes a mark back")
+        return conflict(f"readers of {partition} start at {lowest}: only an admin takes marks back")
     problem = check_place(draft, row, record, "expiry mark") or on_hold(draft, partition, before)
     if problem is not None:
         return problem
@@ -74,7 +77,9 @@ def _mark(draft: Draft, record: ExpiryMark) -> Mark:
 
 
 def _joined(before: Mark, mark: Mark) -> Mark:
-    """One mark of two, with the later one's time: nothing goes before its own is over."""
+    """The joined mark of two, with the time of the later one, so that no segment is deleted before
+    its own time is over.
+    """
     return mark._replace(
         began_at=before.began_at,
         began_ms=before.began_ms,
@@ -85,9 +90,10 @@ def _joined(before: Mark, mark: Mark) -> Mark:
 
 
 def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
-    """Readers start at the log start again. From there up every offset still has its segment.
+    """Take back all marks: readers start at the log start again, from where every offset still has
+    its segment.
 
-    CONFLICT where the log start has followed meanwhile: NO_EFFECT would say that all is back.
+    CONFLICT if the log start has followed meanwhile: NO_EFFECT would report that all is restored.
     """
     partition = record.partition
     row = find_live(draft, partition)
@@ -96,13 +102,13 @@ def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
     if len(record.who) > WHO_CHARACTERS_MAX:
         return invalid(f"who has at most {WHO_CHARACTERS_MAX} characters")
     if row.mode is Mode.DELEGATED:
-        return conflict(f"{partition} is DELEGATED: its retention is the broker's, without trash")
+        return conflict(f"{partition} is DELEGATED: its broker runs the retention, without trash")
     before = find_expiry(draft.rows, partition)
     policy_offset = read_policy(draft.rows, partition.topic).offset
     if record.replaces_offset != before.offset:
         return conflict(
             f"the trash of {partition} changed at metadata offset {before.offset}, not at "
-            f"{record.replaces_offset}: look at it again, then decide"
+            f"{record.replaces_offset}: read it again, then decide"
         )
     if not before.marks and record.hold == (before.held_by(policy_offset) is not None):
         return NO_EFFECT
@@ -112,19 +118,19 @@ def apply_expiry_taken_back(draft: Draft, record: ExpiryTakenBack) -> Outcome:
 
 
 def on_hold(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Outcome | None:
-    """Return CONFLICT while an admin's hold stands: retention by this policy was taken back."""
+    """Return CONFLICT while an admin's hold is in force: marks by this policy were taken back."""
     hold = expiry.held_by(read_policy(draft.rows, partition.topic).offset)
     if hold is None:
         return None
     return conflict(
         f"{hold.who} took back what retention of {partition} had marked, and holds it until the "
-        "topic has another retention, or the hold is released"
+        "topic has a different retention, or the hold is released"
     )
 
 
 def not_due(draft: Draft, record: LogStart) -> Outcome | None:
-    """Return CONFLICT for a log start of retention that a hold forbids, or whose mark does not
-    stand, or not for long enough.
+    """Return CONFLICT for a log start of retention that a hold forbids, whose mark does not exist,
+    or whose mark's time is not over.
     """
     if record.mark_offset is None:
         return None
@@ -138,7 +144,7 @@ def not_due(draft: Draft, record: LogStart) -> Outcome | None:
     if not followed or record.offset > reached[-1].offset:
         return conflict(
             f"no expiry mark of {partition} was made at metadata offset {record.mark_offset} for "
-            f"offset {record.offset}, or it was taken back: decide anew"
+            f"offset {record.offset}, or it was taken back: read the marks again, then decide"
         )
     measured_ms = read_measured_time(draft.rows).ms
     left_ms = max(
@@ -153,8 +159,8 @@ def not_due(draft: Draft, record: LogStart) -> Outcome | None:
 def settle_marks(
     draft: Draft, partition: TopicIdPartition, log_start: int, cut_at: int | None = None
 ) -> None:
-    """Keep the marks above a log start, at most up to where a lineage was cut: what is written from
-    there on is new.
+    """Keep the marks above a log start, at most up to the offset where the lineage was cut: records
+    from there on are new.
     """
     before = find_expiry(draft.rows, partition)
     marks: list[Mark] = []
@@ -170,7 +176,7 @@ def settle_marks(
 
 
 def put_expiry(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> None:
-    """Write the row; none is left without a mark and a hold."""
+    """Write the row, or delete it if there is neither a mark nor a hold."""
     key = keys.expiry_key(partition)
     if expiry.marks or expiry.hold is not None:
         draft.rows.put(key, encode_expiry(partition.topic, expiry))
@@ -179,5 +185,5 @@ def put_expiry(draft: Draft, partition: TopicIdPartition, expiry: Expiry) -> Non
 
 
 def forget_expiry(draft: Draft, partition: TopicIdPartition) -> None:
-    """Remove marks and hold: the partition is gone, or its retention is the broker's now."""
+    """Remove marks and hold: the partition is gone, or its broker runs the retention now."""
     draft.rows.delete(keys.expiry_key(partition))

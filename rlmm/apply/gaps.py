@@ -1,4 +1,4 @@
-"""Offsets without a batch: where they are legal, and which of them an admin gives up."""
+"""Offsets without a batch: partitions where they are legal, and ranges that an admin gives up."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from rlmm.segment import OFFSET_MAX
 
 
 def apply_gaps_allowed(draft: Draft, record: GapsAllowed) -> Outcome:
-    """Accepted from any node, also before the first claim; never taken back, the first reason
-    stays.
+    """Accept the record from any node, even before the first claim. It is never taken back, and the
+    first reason is kept.
     """
     partition = record.partition
     problem = check_partition(partition) or is_gone(draft, partition)
     if problem is not None:
         return problem
     if not record.why:
-        return invalid("gaps are allowed for a reason only: name it")
+        return invalid("gaps are allowed only with a reason: give one")
     row = read_partition_row(draft.rows, partition)
     if row is None:
         draft.create_partition(
@@ -49,14 +49,16 @@ def apply_gaps_allowed(draft: Draft, record: GapsAllowed) -> Outcome:
 
 
 def apply_offsets_skipped(draft: Draft, record: OffsetsSkipped) -> Outcome:
-    """A lost range that an admin decided on, anywhere above the next offset: it hides nothing."""
+    """Record a lost range that an admin decided on. It may begin anywhere at or above the next
+    offset, where no offset is copied yet.
+    """
     following = next_offset_for(draft, record, "a skipped range", end_max=OFFSET_MAX - 1)
     if isinstance(following, Outcome):
         return following
     if not 0 <= following <= record.start:
         return conflict(
-            f"the next offset of {record.partition} is {following}, above {record.start}: what is "
-            "below it is copied, or lost already; look again, then decide"
+            f"the next offset of {record.partition} is {following}, above {record.start}: offsets "
+            "below it are copied or lost already; read the state again, then decide"
         )
     put_joined(draft, record)
     return ACCEPTED

@@ -1,8 +1,9 @@
 """Segments of Kafka's own metadata topic, recorded while its brokers wait (phase SWITCHING).
 
-The topic is the truth: the first record of a partition's import drops whatever the metadata log
-has of it, without tombstones, as the objects are still there. So an import that is repeated after
-a crash, and one after a way back, end the same. Each record follows the one before (`at`).
+The topic is authoritative: the first record of a partition's import drops all that the metadata log
+has of the partition, without tombstones, since the objects still exist. So an import that is
+repeated after a crash, or after going back, has the same result. Each record names the number of
+segments imported before it (`at`).
 """
 
 from __future__ import annotations
@@ -36,13 +37,15 @@ from rlmm.rows.rows import prefix_end
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 IMPORTED_MAX = 200
-"""The most segments that a record brings, or drops. It is part of the rules of apply."""
+"""Limit of the segments that a record imports or drops. It is part of the rules of apply."""
 
 _STATES = frozenset(SegmentState) - {SegmentState.DELETE_SEGMENT_FINISHED}
 
 
 def apply_segments_imported(draft: Draft, record: SegmentsImported) -> Outcome:
-    """Accepted in the phase SWITCHING that it names, at the number of segments imported so far."""
+    """Accept the record in the phase SWITCHING that it names, if its `at` is the number of segments
+    imported so far.
+    """
     problem = below_level(draft, "an import") or _check(record)
     if problem is not None:
         return problem
@@ -123,7 +126,7 @@ def _decoded(record: SegmentsImported) -> list[RemoteLogSegmentMetadata] | Outco
 
 
 def _row_for(draft: Draft, record: SegmentsImported) -> PartitionRow | Outcome:
-    """The partition's row, also one that is not written yet."""
+    """The partition's row; a new one if none is written yet."""
     migration = find_migration(draft.rows)
     if migration.phase is not MigrationPhase.SWITCHING or migration.since != record.since:
         return conflict(
@@ -135,16 +138,16 @@ def _row_for(draft: Draft, record: SegmentsImported) -> PartitionRow | Outcome:
     if record.at and (done is None or values.decode_offset(done) != record.at):
         there = "none" if done is None else values.decode_offset(done)
         return conflict(
-            f"of {partition}, {there} segments are imported, and these follow {record.at}: begin "
-            "with the first anew"
+            f"{there} segments of {partition} are imported, but these follow {record.at}: begin "
+            "again with the first"
         )
     row = read_partition_row(draft.rows, partition)
     if row is None:
         return PartitionRow(partition.topic, Mode.DELEGATED, mode_offset=UNKNOWN_OFFSET)
     if row.mode is not Mode.DELEGATED and _holds_anything(row):
         return conflict(
-            f"{partition} is {row.mode.name} in the metadata log, and Kafka's metadata topic has "
-            "it, too: only one of them can have its segments"
+            f"{partition} is {row.mode.name} in the metadata log, but Kafka's metadata topic has "
+            "it too: only one of them may have its segments"
         )
     return wrong_name(row, partition) or row
 
@@ -158,8 +161,8 @@ def _segments_of(row: PartitionRow) -> int:
 
 
 def _drop(draft: Draft, record: SegmentsImported, row: PartitionRow) -> PartitionRow | Outcome:
-    """Drop what is recorded of the partition; its row after that. A record without segments that is
-    not the last drops a part of many.
+    """Drop what is recorded of the partition; returns its row after that. A record without
+    segments, unless it is the last, drops a part of the segments where there are many.
     """
     partition = record.partition
     drops_alone = not record.rows and not record.last
@@ -181,7 +184,7 @@ def _drop(draft: Draft, record: SegmentsImported, row: PartitionRow) -> Partitio
     draft.rows.delete(keys.partition_tombstone_key(partition))
     forget_expiry(draft, partition)
     is_new = row.mode_offset < 0 and draft.rows.get(keys.topic_name_key(partition)) is None
-    # Not above the token of its rows: they are not from before the mode.
+    # Not above the token of its rows, or they would count as from before the mode.
     row = PartitionRow(
         partition.topic,
         Mode.DELEGATED,
@@ -216,7 +219,7 @@ def _counted(
     segments: Sequence[RemoteLogSegmentMetadata],
     sign: int,
 ) -> PartitionRow:
-    """The partition's row with these segments counted, or no more (`sign` -1)."""
+    """The partition's row with these segments added to its counters, or removed (`sign` -1)."""
     if not segments:
         return row
     states = Counter(segment.state for segment in segments)
@@ -230,7 +233,7 @@ def _counted(
         size_bytes=sign * sum(each.size_bytes for each in segments if each.state is finished),
     )
     after = read_partition_row(draft.rows, partition)
-    assert after is not None, "written right above"
+    assert after is not None, "it was just written"
     return after
 
 
@@ -247,10 +250,10 @@ def _put(
         id_ = segment.segment_id.id
         key = keys.segment_key(id_)
         if draft.rows.get(key) is not None:
-            return conflict(f"segment {id_} has a row already: an id is that of one segment")
+            return conflict(f"segment {id_} has a row already: each segment has an id of its own")
         draft.rows.put(key, value)
         if draft.rows.get(keys.segment_tombstone_key(id_)) is not None:
-            draft.rows.delete(keys.segment_tombstone_key(id_))  # the topic knows better
+            draft.rows.delete(keys.segment_tombstone_key(id_))  # the topic is authoritative
         if segment.state is SegmentState.COPY_SEGMENT_FINISHED:
             finished.append(segment)
         else:
@@ -268,9 +271,9 @@ def _put(
 
 
 def _claim(draft: Draft, record: SegmentsImported, row: PartitionRow) -> Claim:
-    """A voided claim of this mode, below any that may still come: the leader of the newest epoch
-    known claims it, older ones do not. Without a claim of the mode, what is recorded would be
-    taken for history from before it.
+    """A voided claim in this mode, below the epoch of any later claim: the leader of the newest
+    known epoch can claim, older ones can't. Without a claim in this mode, the imported rows would
+    count as history from before the mode.
     """
     epochs = [entries[-1].epoch for entries in (record.lineage, record.highest) if entries]
     if row.claim is not None:
@@ -285,7 +288,7 @@ def _claim(draft: Draft, record: SegmentsImported, row: PartitionRow) -> Claim:
 
 
 def _end(draft: Draft, record: SegmentsImported) -> None:
-    """The last record of the partition's import is there."""
+    """Finish the partition's import with its last record."""
     partition = record.partition
     draft.rows.delete(keys.importing_key(partition))
     row = read_partition_row(draft.rows, partition)

@@ -1,4 +1,4 @@
-"""The rules of every record that raises the lower end of a log: a log start, an expiry mark."""
+"""The common rules of the records that raise the start of a log: log starts and expiry marks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlmm.segment import OFFSET_MAX
 
 
 def check_writer(row: PartitionRow, record: LogStart | ExpiryMark, what: str) -> Outcome | None:
-    """Return INVALID for what is no offset, FENCED without the standing claim's token."""
+    """Return INVALID for an impossible offset, FENCED without the token of the claim in force."""
     if not 0 <= record.offset <= OFFSET_MAX:
         return invalid(f"{record.offset} is not an offset")
     return without_token(row, record.token, what)
@@ -29,9 +29,9 @@ def check_writer(row: PartitionRow, record: LogStart | ExpiryMark, what: str) ->
 def check_place(
     draft: Draft, row: PartitionRow, record: LogStart | ExpiryMark, what: str
 ) -> Outcome | None:
-    """Check the new lower end. It must lie within the lineage; in sidecar mode never past what is
-    copied or recorded as lost; and only the policy that stands may set it, where a policy decided
-    it.
+    """Check the new start. It must lie within the lineage; in sidecar mode it must not pass the
+    offsets that are copied or recorded as lost; and if a policy decided it, that policy must still
+    be in force.
     """
     partition = record.partition
     lineage = read_lineage(draft.rows, partition)
@@ -46,7 +46,7 @@ def check_place(
         return Outcome(
             Verdict.GAP,
             f"{what} {record.offset} lies above the next offset {following} of {partition}: "
-            "record what is between as a lost range first",
+            "record the offsets between as a lost range first",
         )
     if record.policy_offset is None:
         return None
@@ -55,7 +55,9 @@ def check_place(
 
 
 def _is_in_epoch(lineage: Epochs, offset: int, epoch: int) -> bool:
-    """True if it is in the epoch; below the lineage, whose start may be too high, in the first."""
+    """True if the lineage has the offset in this epoch. Offsets below the lineage, whose start may
+    be too high, count as in its first epoch.
+    """
     found = epoch_for_offset(lineage, offset)
     if found is None:
         return bool(lineage) and lineage[0].epoch == epoch

@@ -22,19 +22,19 @@ from rlmm.rows.reads import read_feature_level, read_partition_row
 
 
 def below_level(draft: Draft, what: str) -> Outcome | None:
-    """Return CONFLICT while programs may run that do not know the records of the move."""
+    """Return CONFLICT while releases may run that cannot read the records of the move."""
     level, _ = read_feature_level(draft.rows)
     if level >= MIGRATION_LEVEL:
         return None
     return conflict(
-        f"{what} needs feature level {MIGRATION_LEVEL}, and {level} is finalised: upgrade all "
+        f"{what} needs feature level {MIGRATION_LEVEL}, but {level} is finalised: upgrade all "
         f"nodes, then `strandline quorum finalize {MIGRATION_LEVEL}`"
     )
 
 
 def apply_migration_phase(draft: Draft, change: MigrationPhaseChange) -> Outcome:
-    """Accepted along `NEXT_PHASES` if it names the phase that it replaces. A repetition is a
-    CONFLICT: two admins who begin the same switch must not both believe that it is theirs.
+    """Accept a change along `NEXT_PHASES` if it names the phase that it replaces. A repetition is a
+    CONFLICT: if two admins begin the same switch, only one of them may get a success.
     """
     problem = below_level(draft, "a move") or _wrong_text(change)
     if problem is not None:
@@ -43,7 +43,7 @@ def apply_migration_phase(draft: Draft, change: MigrationPhaseChange) -> Outcome
     if before.since != change.replaces_offset:
         return conflict(
             f"the move is in phase {before.phase.name} since metadata offset {before.since}, not "
-            f"{change.replaces_offset}: look at it again, then decide"
+            f"{change.replaces_offset}: read it again, then decide"
         )
     if change.phase not in NEXT_PHASES[before.phase]:
         return conflict(
@@ -67,7 +67,7 @@ def apply_migration_phase(draft: Draft, change: MigrationPhaseChange) -> Outcome
 
 
 def apply_migration_acknowledged(draft: Draft, record: MigrationAcknowledged) -> Outcome:
-    """Accepted in the frozen phase that it names."""
+    """Accept the acknowledgement in the frozen phase that it names."""
     problem = below_level(draft, "an acknowledgement")
     if problem is not None:
         return problem
@@ -77,7 +77,7 @@ def apply_migration_acknowledged(draft: Draft, record: MigrationAcknowledged) ->
     if migration.since != record.since or migration.phase not in FROZEN_PHASES:
         return conflict(
             f"broker {record.broker_id} acknowledges the phase since metadata offset "
-            f"{record.since}, and {migration.phase.name} since {migration.since} stands"
+            f"{record.since}, but {migration.phase.name} since {migration.since} is in force"
         )
     key = keys.migration_acknowledged_key(record.broker_id)
     value = values.encode_offset(record.since)
@@ -99,19 +99,19 @@ def _wrong_text(change: MigrationPhaseChange) -> Outcome | None:
 
 
 def _not_yet(draft: Draft, before: Migration, change: MigrationPhaseChange) -> Outcome | None:
-    """Return CONFLICT where the rows do not allow the phase yet."""
+    """Return CONFLICT if the rows do not allow the phase yet."""
     if before.phase is MigrationPhase.NONE:
         return _delegated_already(draft)
     if change.phase is MigrationPhase.QUORUM and next(open_imports(draft.rows), None) is not None:
         return conflict(
-            "the import of a partition has begun and not ended: import it anew, then compare"
+            "the import of a partition has begun but not ended: import it again, then compare"
         )
     return why_not(draft, before, change.phase)
 
 
 def _delegated_already(draft: Draft) -> Outcome | None:
-    """Return CONFLICT if the metadata log has the truth about a delegated partition already: the
-    phase KAFKA would take it for the topic's.
+    """Return CONFLICT if the metadata log is authoritative for a delegated partition already: in
+    phase KAFKA the topic would be.
     """
     for partition in partitions(draft.rows):
         row = read_partition_row(draft.rows, partition)

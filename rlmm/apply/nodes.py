@@ -1,6 +1,6 @@
-"""Ownership of node ids, and which nodes live. A directory that registers takes its node id over:
-claims of the directory that had it before are void at once. If the process of that one still lives,
-it contests, and then neither writes until one of them is started anew.
+"""Ownership of node ids, and the liveness of nodes. A directory that registers takes over its node
+id: claims of the directory that had it before are void at once. If the process with the former
+directory is still live, it contests, and then neither of them writes until one is restarted.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rlmm.rows.nodes import Liveness, RegisteredNode, encode_node, find_node
 from rlmm.rows.reads import read_feature_level
 
 PAST_DIRECTORIES_MAX = 8
-"""The most past directories of a node. An older one is forgotten and counts as new if it comes
-back: it takes the node id over, without any of its claims, and a living holder contests.
+"""Limit of a node's past directories that are recorded. An older one is forgotten and counts as new
+if it comes back: it takes over the node id, without any of its claims, and a live owner contests.
 """
 
 
 def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
-    """Accepted from each later life of a directory, from a new directory, and from a process whose
-    node was removed from the list.
+    """Accept a registration from each later boot of a directory, from a new directory, and from a
+    process whose node was removed from the list.
     """
     mine = record.incarnation
     if mine.node_id < 0 or mine.boot_counter < 0 or not any(mine.directory_id):
@@ -69,8 +69,8 @@ def apply_node_registration(draft: Draft, record: NodeRegistration) -> Outcome:
 
 
 def _is_back(draft: Draft, known: RegisteredNode) -> bool:
-    """True of a process that an admin took for gone, and that registers once more. Below the level
-    an older program beside this one does not take it back.
+    """True for a process that an admin removed as gone, and that registers again. Only from
+    REJOINING_LEVEL on: an older release would not take it back.
     """
     level, _ = read_feature_level(draft.rows)
     return known.liveness is Liveness.REMOVED and level >= REJOINING_LEVEL
@@ -80,8 +80,8 @@ def _older_life(known: int, record: NodeRegistration) -> Outcome:
     mine = record.incarnation
     return fenced(
         f"node {mine.node_id} with directory {mine.directory_id} registered with boot counter "
-        f"{known} before, and this is {mine.boot_counter}: an older life of it, or a copy of its "
-        "directory; stop this process"
+        f"{known} before, but this is {mine.boot_counter}: an earlier process, or one with a copy "
+        "of its directory; stop this process"
     )
 
 
@@ -95,7 +95,7 @@ def _put(draft: Draft, record: NodeRegistration, past: tuple[tuple[Uuid, int], .
 
 
 def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
-    """Accepted from a process that registered before, and saw another take its node id."""
+    """Accept the record from a process that registered before, and whose node id was taken over."""
     mine = record.incarnation
     known = _registered_at(draft, mine.node_id, record.registered_offset)
     if isinstance(known, Outcome):
@@ -112,13 +112,13 @@ def apply_node_contested(draft: Draft, record: NodeContested) -> Outcome:
 
 
 def apply_node_silence(draft: Draft, record: NodeSilence) -> Outcome:
-    """Accepted from the leader of the epoch in which the record was appended: another, or the same
-    one later, knows other silences.
+    """Accept the record only from the leader of the epoch in which it was appended: the leader of a
+    later epoch, even the same node, measures the silence of nodes anew.
     """
     if record.leader_epoch != draft.epoch:
         return conflict(
-            f"who is silent was judged in epoch {record.leader_epoch}, and this is epoch "
-            f"{draft.epoch}: its leader judges anew"
+            f"the silence of nodes was judged in epoch {record.leader_epoch}, but this is epoch "
+            f"{draft.epoch}: its leader has to judge it again"
         )
     known = _registered_at(draft, record.node_id, record.registered_offset)
     if isinstance(known, Outcome):
@@ -131,19 +131,19 @@ def apply_node_silence(draft: Draft, record: NodeSilence) -> Outcome:
 
 
 def apply_node_stopped(draft: Draft, record: NodeStopped) -> Outcome:
-    """Accepted from the process that registered last."""
+    """Accept the record from the process that registered last."""
     mine = record.incarnation
     known = _registered_at(draft, mine.node_id, record.registered_offset)
     if isinstance(known, Outcome):
         return known
     if (known.directory_id, known.boot_counter) != (mine.directory_id, mine.boot_counter):
-        return conflict(f"{mine} is not the process that holds node id {mine.node_id}")
+        return conflict(f"{mine} is not the process that has node id {mine.node_id}")
     return _become(draft, known, Liveness.STOPPED)
 
 
 def apply_node_removed(draft: Draft, record: NodeRemoved) -> Outcome:
-    """Accepted for a node that does not live. Its row stays, since it says which claims of earlier
-    directories are void.
+    """Accept the removal of a node that is not live. Its row stays, since it shows which claims of
+    earlier directories are void.
     """
     known = _registered_at(draft, record.node_id, record.registered_offset)
     if isinstance(known, Outcome):
@@ -159,8 +159,8 @@ def _registered_at(draft: Draft, node_id: int, offset: int) -> RegisteredNode | 
     known = find_node(draft.rows, node_id) if node_id >= 0 else None
     if known is None or known.boot_offset != offset:
         return conflict(
-            f"node {node_id} did not register at metadata offset {offset} for the last time: look "
-            "again"
+            f"the last registration of node {node_id} is not at metadata offset {offset}: read it "
+            "again, then decide"
         )
     return known
 

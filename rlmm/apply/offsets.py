@@ -1,4 +1,4 @@
-"""Log start and lost ranges: a leader's word about the lower end and the holes of a log."""
+"""Log start and lost ranges: a leader's records about the start and the holes of a log."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ from rlmm.segment import OFFSET_MAX
 
 
 def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
-    """Forward within the lineage; in sidecar mode never past what is copied or recorded as lost."""
+    """Move the log start forward within the lineage; in sidecar mode never past the offsets that
+    are copied or recorded as lost.
+    """
     partition = record.partition
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
@@ -53,7 +55,9 @@ def apply_log_start(draft: Draft, record: LogStart) -> Outcome:
 
 
 def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) -> None:
-    """Remove lost ranges below a log start, lest an earlier lineage that comes back serves them."""
+    """Remove lost ranges below a log start: if an earlier lineage comes back, its segments may
+    serve these offsets.
+    """
     for lost in list(read_lost_ranges(draft.rows, partition, end=offset)):
         if lost.start < offset:
             draft.rows.delete(keys.lost_range_key(partition, lost.start))
@@ -62,7 +66,7 @@ def forget_lost_below(draft: Draft, partition: TopicIdPartition, offset: int) ->
 
 
 def apply_lost_range(draft: Draft, record: LostRange) -> Outcome:
-    """Accepted at the next offset only: a range in the middle would hide what is copied."""
+    """Accept a lost range at the next offset only: elsewhere it would hide copied offsets."""
     following = next_offset_for(draft, record, "a lost range", end_max=OFFSET_MAX)
     if isinstance(following, Outcome):
         return following
@@ -91,14 +95,14 @@ def next_offset_for(
     if problem is not None:
         return problem
     if row.mode is not Mode.SIDECAR and not _may_lose(draft, record, row.mode):
-        return conflict(f"{partition} is {row.mode.name}: the broker decides there")
+        return conflict(f"{partition} is {row.mode.name}: in this mode its broker decides")
     lineage = read_lineage(draft.rows, partition)
     return next_offset(draft.rows, partition, lineage, row.log_start_offset)
 
 
 def _may_lose(draft: Draft, record: LostRange | OffsetsSkipped, mode: Mode) -> bool:
-    """True of offsets that neither the store nor a broker that tiers by itself has after a restart
-    from a snapshot.
+    """True for offsets that, after a restart from a snapshot, neither the store nor a broker that
+    tiers the partition itself has.
     """
     return (
         mode is Mode.DELEGATED
@@ -118,7 +122,9 @@ def _is_recorded(draft: Draft, record: LostRange | OffsetsSkipped, log_start: in
 
 
 def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
-    """Write the range over others, as one with the one right below if that has the same reason."""
+    """Write the range in place of those that it overlaps, joined with the one directly below if
+    that has the same reason.
+    """
     shrink_lost_ranges(draft, record.partition, [(record.start, record.end)])
     start = record.start
     if start > 0:
@@ -129,7 +135,7 @@ def put_joined(draft: Draft, record: LostRange | OffsetsSkipped) -> None:
 
 
 def shrink_lost_ranges(draft: Draft, partition: TopicIdPartition, served: list[Range]) -> None:
-    """Take offsets that the tier serves after all off the lost ranges."""
+    """Remove offsets from the lost ranges that the tier serves now."""
     for start, end in served:
         for lost in list(read_lost_ranges(draft.rows, partition, start, end)):
             draft.rows.delete(keys.lost_range_key(partition, lost.start))

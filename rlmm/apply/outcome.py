@@ -22,10 +22,10 @@ class Verdict(Enum):
     """The judgement on a record. ACCEPTED changed the state; every other verdict did not."""
 
     ACCEPTED = "ACCEPTED"
-    NO_EFFECT = "NO_EFFECT"  # the state was so already: as good as accepted
+    NO_EFFECT = "NO_EFFECT"  # the state was the same already: counts as success
     FENCED = "FENCED"  # a newer writer is in charge, or the token is not the current one
-    INVALID = "INVALID"  # no state could make this record right
-    SUSPECT = "SUSPECT"  # too much would be uncovered; an admin's ClaimReset has to allow it
+    INVALID = "INVALID"  # the record is wrong in any state
+    SUSPECT = "SUSPECT"  # too many offsets would be taken out; an admin's ClaimReset must allow it
     CONFLICT = "CONFLICT"  # the state is not the one that the record expects
     GONE = "GONE"  # the segment or partition was deleted
     DIVERGED = "DIVERGED"  # outside the merged lineage
@@ -129,13 +129,13 @@ class Draft:
         self.rows.put_decoded(keys.TOTALS_KEY, after, values.encode_totals)
 
     def create_partition(self, partition: TopicIdPartition, row: PartitionRow) -> None:
-        """Write the row of a partition that the log meets for the first time."""
+        """Write the row of a partition that is new in the log."""
         self.put_partition(partition, row)
         self.rows.put(keys.topic_name_key(partition), values.encode_offset(self.offset))
         self._add_to_totals(0, 0, 0, 0, 1)
         policy = read_policy(self.rows, partition.topic)
         if policy.offset >= 0 and policy.topic_id == ZERO_UUID:
-            # Decided ahead, for the first topic that is known by the name.
+            # The policy was set before its topic: it binds to the first topic of that name.
             bound = replace(policy, topic_id=partition.topic_id)
             self.rows.put(keys.topic_policy_key(partition.topic), values.encode_policy(bound))
 
@@ -143,7 +143,7 @@ class Draft:
         self.rows.put(keys.lost_range_key(partition, start), values.encode_lost_range(end, why))
 
     def remove_partition(self, partition: TopicIdPartition) -> None:
-        """Remove the partition's own row; other rows about it are the caller's."""
+        """Remove the partition's own row; the caller removes the other rows about it."""
         self.rows.delete(keys.partition_key(partition))
         self._add_to_totals(0, 0, 0, 0, -1)
 
@@ -162,9 +162,7 @@ def deletes_held_back(draft: Draft) -> Outcome | None:
 
 
 def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None:
-    """Return CONFLICT while the topic's policy pauses deleting, whatever was under way on any
-    node.
-    """
+    """Return CONFLICT while the topic's policy pauses deleting, even if one was under way."""
     policy = read_policy(draft.rows, partition.topic)
     if not policy.delete_paused:
         return None
@@ -177,7 +175,9 @@ def deleting_paused(draft: Draft, partition: TopicIdPartition) -> Outcome | None
 def decided_otherwise(
     draft: Draft, partition: TopicIdPartition, policy_offset: int | None
 ) -> Outcome | None:
-    """Return CONFLICT unless the policy that decided a deletion stands; None: no policy did."""
+    """Return CONFLICT unless the policy that decided a deletion is in force; `policy_offset` None:
+    no policy decided it.
+    """
     if policy_offset is None:
         return None
     standing = read_policy(draft.rows, partition.topic).offset
@@ -185,12 +185,12 @@ def decided_otherwise(
         return None
     return conflict(
         f"it was decided by the policy of {partition.topic} that was set at metadata offset "
-        f"{policy_offset} (-1: the defaults), and the one of {standing} stands: decide anew"
+        f"{policy_offset} (-1: the defaults), but the one of {standing} is in force: plan it again"
     )
 
 
 def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row if a leader's records may still change it; else the reason."""
+    """The partition's row if a leader's records may still change it; else the outcome."""
     row = find(draft, partition)
     if isinstance(row, Outcome) or row.delete_state is None:
         return row
@@ -202,7 +202,9 @@ def find_live(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outco
 
 
 def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
-    """The partition's row, or why there is none. A claim in it is voided by a lost node id."""
+    """The partition's row, or the outcome if there is none. Its claim is marked as voided if the
+    claimant has lost its node id.
+    """
     row = read_partition_row(draft.rows, partition)
     if row is None:
         return is_gone(draft, partition) or fenced(
@@ -214,7 +216,7 @@ def find(draft: Draft, partition: TopicIdPartition) -> PartitionRow | Outcome:
 
 
 def held_by_move(draft: Draft, partition: TopicIdPartition, mode: Mode) -> Outcome | None:
-    """Return CONFLICT for a delegated partition while the move from Kafka's metadata topic holds
+    """Return CONFLICT for a delegated partition while the move from Kafka's metadata topic freezes
     it.
     """
     if mode is not Mode.DELEGATED:
@@ -224,7 +226,7 @@ def held_by_move(draft: Draft, partition: TopicIdPartition, mode: Mode) -> Outco
         return None
     return conflict(
         f"{partition} is delegated, and the move from Kafka's metadata topic is in phase "
-        f"{migration.phase.name} since metadata offset {migration.since}: nothing of it changes "
+        f"{migration.phase.name} since metadata offset {migration.since}: it cannot be changed "
         "here until the phase is QUORUM"
     )
 
@@ -244,13 +246,13 @@ def wrong_name(row: PartitionRow, partition: TopicIdPartition) -> Outcome | None
 
 
 def without_token(row: PartitionRow, token: int, what: str) -> Outcome | None:
-    """Return FENCED unless `token` is that of the standing claim."""
+    """Return FENCED unless `token` is that of the claim in force."""
     claim = row.standing_claim
     if claim is None:
-        return fenced(f"{what} needs a claim, and none stands: claim first")
+        return fenced(f"{what} needs a claim, but none is in force: claim first")
     if claim.token != token:
         return fenced(
-            f"{what} carries token {token}, and the standing claim is {claim.token} of node "
+            f"{what} has token {token}, but the claim in force is {claim.token} of node "
             f"{claim.incarnation.node_id} at epoch {claim.leader_epoch}: stop this leadership"
         )
     return None

@@ -1,10 +1,10 @@
 """Deleting a partition: MARKED, which can be undone, STARTED, which cannot, FINISHED.
 
-A step names the record it follows, so that a late one (no outcome heard, undone meanwhile and
-perhaps marked anew) changes nothing. The grace is the mark's own and counts in time measured by
-monotonic clocks: by the proposer of STARTED since it applied the mark, or, if processes lived
-shorter, by all nodes together (`rlmm/apply/purge.py`). No wall clock, refused record or quiet log
-can shorten it, and a clock that is ahead does not lengthen it.
+A step names the record it follows, so that a late step (its outcome was unknown, and the mark was
+undone and perhaps set again meanwhile) changes nothing. The grace is the mark's own and is measured
+by monotonic clocks: by the proposer of STARTED since it applied the mark, or, if processes did not
+run that long, by all nodes together (`rlmm/apply/purge.py`). No wall clock, refused record or quiet
+log can shorten it, and a clock that is ahead does not lengthen it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rlmm.segment import (
 
 
 def apply_partition_delete(draft: Draft, step: RemotePartitionDeleteMetadata) -> Outcome:
-    """The next step of the life cycle, or the same again."""
+    """Apply the next step of the deletion, or a repetition of the last one."""
     partition = step.partition
     problem = check_partition(partition)
     if problem is not None:
@@ -148,14 +148,14 @@ def _finish(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> Out
 
 
 def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outcome:
-    """Restores the state from before the mark; the claim stands as it did."""
+    """Restore the state from before the mark; the claim is unchanged."""
     row = find(draft, undo.partition)
     if isinstance(row, Outcome):
         return row
     if row.delete_state is None:
         return NO_EFFECT
     if row.delete_state is not PartitionDeleteState.DELETE_PARTITION_MARKED:
-        return gone(f"{undo.partition} is {row.delete_state.name}: too late to take it back")
+        return gone(f"{undo.partition} is {row.delete_state.name}: too late to undo the mark")
     if row.delete_offset != undo.replaces_offset:
         return conflict(
             f"{undo.partition} was marked at metadata offset {row.delete_offset}, not at "
@@ -175,9 +175,10 @@ def apply_partition_delete_undo(draft: Draft, undo: PartitionDeleteUndo) -> Outc
 
 
 def leave_the_name(draft: Draft, partition: TopicIdPartition) -> None:
-    """Remove the partition from its topic's name; another one of the topic takes over when it was
-    met, if that was earlier. Topics of one name are told apart by their first record, and an older
-    one whose first partitions are gone must not become the newest.
+    """Remove the partition from its topic's name. The offset at which it was first recorded passes
+    to a remaining partition of the topic, if that was recorded later. Topics of the same name are
+    ordered by their first record, and an older topic whose first partitions are gone must not
+    become the newest.
     """
     key = keys.topic_name_key(partition)
     held = draft.rows.get(key)

@@ -1,11 +1,10 @@
-"""Time in the log: measured time, by which graces and tombstones count, and record time, for
-people.
+"""Time in the log: measured time, for graces and tombstones, and record time, for display.
 
-Deletion must not go by a wall clock: a leader's that is a year ahead makes everything old at once,
-or, set right again, stands still for a year. Measured time is the time that passed on nodes'
-monotonic clocks: each TimePassed names the one before it, so that no interval counts twice, and
-counts for `TIME_STEP_MS_MAX` at most. It may run behind real time, never ahead. Record time is the
-running maximum of the batch timestamps, in steps of an hour.
+Deletion must not depend on a wall clock: if a leader's clock is a year ahead, everything is old at
+once, and after its correction time stands still for a year. Measured time is the time that passed
+on nodes' monotonic clocks: each TimePassed names the one before it, so that no interval counts
+twice, and counts for `TIME_STEP_MS_MAX` at most. It may be behind real time, never ahead. Record
+time is the running maximum of the batch timestamps, raised by an hour at most per record.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _TIME_MS_MAX = 2**62
 
 
 def record_time_with(rows: RowReader, timestamp_ms: int) -> int:
-    """Record time including a record of a batch with this timestamp, milliseconds."""
+    """Record time (ms) after a record of a batch with this timestamp."""
     return record_time_after(read_record_time(rows), timestamp_ms)
 
 
@@ -42,7 +41,7 @@ def record_time_after(before: int | None, timestamp_ms: int) -> int:
 
 
 def apply_time_passed(draft: Draft, record: TimePassed) -> Outcome:
-    """Accepted from any node; only the first that measured since the last one counts."""
+    """Accept the record from any node; only the first one since the last TimePassed counts."""
     if record.passed_ms <= 0:
         return invalid(f"{record.passed_ms} ms is not a positive time")
     before = read_measured_time(draft.rows)
@@ -61,8 +60,8 @@ def _put_measured_time(draft: Draft, time: MeasuredTime) -> None:
 
 
 def wait_for_time(draft: Draft, for_ms: int) -> int:
-    """The measured time by which `for_ms` have surely passed; the next TimePassed may have begun
-    earlier.
+    """The measured time at which `for_ms` have surely passed from now on; a step is added, since
+    the next TimePassed may have begun earlier.
     """
     time = read_measured_time(draft.rows)
     until_ms = min(time.ms + TIME_STEP_MS_MAX + for_ms, _TIME_MS_MAX)
@@ -78,7 +77,7 @@ def bury(draft: Draft, key: bytes, value: bytes) -> None:
 
 
 def purge(draft: Draft) -> None:
-    """Remove a few of the tombstones that are due; the next records go on with it."""
+    """Remove a few of the tombstones that are due; the next records remove more."""
     lowest = draft.rows.lowest_key(keys.PURGE_PREFIX)
     if lowest is None:
         return

@@ -1,8 +1,8 @@
-"""Brings the state and the store together again after a restart from a snapshot.
+"""Reconciles the state with the store after a restart from a snapshot.
 
 The snapshot is older than the store. Segments copied since have no row: each partition's claimant
-adds and finishes them, then says PartitionAdopted. Segments deleted since have a row without
-objects: an admin who compared a full listing with the state says SegmentMissing for each, then
+adds and finishes them, then records PartitionAdopted. Segments deleted since have a row without
+objects: an admin who compared a full listing with the state records SegmentMissing for each, then
 Reconciled. Until Reconciled nothing is deleted (`deletes_held_back`).
 
 A missing segment may have been replaced since the snapshot by one that has no row yet (repair). So
@@ -47,7 +47,7 @@ MISSING = "not in the store after a restart from a snapshot"
 
 
 def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
-    """Accepted from the claimant, once in the life of a partition."""
+    """Accept the record from the claimant, once per partition."""
     partition = record.partition
     row = find_live(draft, partition)
     if isinstance(row, Outcome):
@@ -67,7 +67,7 @@ def apply_partition_adopted(draft: Draft, record: PartitionAdopted) -> Outcome:
 
 
 def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
-    """Accepted from an admin; names the restart whose state was compared."""
+    """Accept an admin's record that names the restart whose state was compared."""
     restart = read_restart(draft.rows)
     if restart is None:
         return _no_restart()
@@ -84,10 +84,10 @@ def apply_reconciled(draft: Draft, record: Reconciled) -> Outcome:
 
 
 def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
-    """Accepted from an admin for a finished segment of the snapshot: it serves nothing any more.
+    """Accept an admin's record that a finished segment of the snapshot is not in the store.
 
-    Offsets that no other segment serves are lost. A hole at the low end was the predecessor's
-    retention, and log start follows, once nothing of the partition is left to be adopted.
+    Offsets that no other segment serves are lost. A hole at the low end was made by the retention
+    of the lost cluster, so log start moves past it, once the partition is adopted.
     """
     partition = record.partition
     restart = read_restart(draft.rows)
@@ -117,7 +117,7 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
     draft.count(partition, row, copy_finished=-1, delete_started=1, size_bytes=-known.size_bytes)
     if row.mode is Mode.SIDECAR:
         counted = read_partition_row(draft.rows, partition)
-        assert counted is not None, "written right above"
+        assert counted is not None, "it was just written"
         _lose(draft, partition, counted, unserved)
         if not is_adopting(draft.rows, partition):
             _let_go(draft, partition, counted)
@@ -127,14 +127,14 @@ def apply_segment_missing(draft: Draft, record: SegmentMissing) -> Outcome:
 def _lose(
     draft: Draft, partition: TopicIdPartition, row: PartitionRow, unserved: list[EpochRange]
 ) -> None:
-    """Record what is missing above log start as lost."""
+    """Record the unserved offsets above log start as lost."""
     for start, end in ranges_in_lineage(read_lineage(draft.rows, partition), unserved):
         if end >= row.log_start_offset:
             draft.put_lost_range(partition, max(start, row.log_start_offset), end, MISSING)
 
 
 def _let_go(draft: Draft, partition: TopicIdPartition, row: PartitionRow) -> None:
-    """Move log start past what is missing at the low end."""
+    """Move log start past missing offsets at the low end."""
     log_start = row.log_start_offset
     for lost in read_lost_ranges(draft.rows, partition, max(log_start, 0)):
         if lost.start > log_start or lost.why != MISSING:

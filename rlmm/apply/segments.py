@@ -1,8 +1,8 @@
 """The life of a segment: COPY_STARTED, COPY_FINISHED, DELETE_STARTED, DELETE_FINISHED.
 
-The order of checks is the same everywhere: a repetition with equal content has no effect whoever
-sends it, then the right to write, then the state. Broker id and event time are not content, and
-neither is the token.
+The order of checks is the same everywhere: first, a repetition with equal content has no effect,
+from any sender; then the right to write, then the state. Broker id, event time and token do not
+belong to the content.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ CUSTOM_METADATA_BYTES_MAX = 4_096
 
 
 def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
-    """Apply COPY_SEGMENT_STARTED: the log knows an id before the first byte of its objects."""
+    """Apply COPY_SEGMENT_STARTED: an id is recorded before the first byte of its objects."""
     partition = added.segment_id.partition
     problem = check_partition(partition) or check_segment(added)
     if problem is not None:
@@ -73,11 +73,14 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
     claim = row.standing_claim
     assert claim is not None
     if added.writer != claim.incarnation:
-        return fenced("an add names the incarnation of the node whose claim stands")
+        return fenced(
+            f"segment {added.segment_id.id} was added by a different incarnation than the one "
+            "whose claim is in force: stop this copy"
+        )
     if known is not None:
         return conflict(
-            f"segment {added.segment_id.id} is known already, as {known.state.name}: every attempt "
-            "takes a new id"
+            f"segment {added.segment_id.id} is recorded already, as {known.state.name}: take a new "
+            "id for every attempt"
         )
     _put_segment(draft, added if added.finished_at < 0 else replace(added, finished_at=-1))
     draft.rows.put(keys.unfinished_key(partition, added.segment_id.id), b"")
@@ -88,7 +91,7 @@ def apply_add(draft: Draft, added: RemoteLogSegmentMetadata) -> Outcome:
 def check_segment(added: RemoteLogSegmentMetadata) -> Outcome | None:
     """Return INVALID for content that no segment can have."""
     if added.state is not SegmentState.COPY_SEGMENT_STARTED:
-        return invalid(f"an add says COPY_SEGMENT_STARTED, not {added.state.name}")
+        return invalid(f"a segment is added in COPY_SEGMENT_STARTED, not {added.state.name}")
     return check_content(added)
 
 
@@ -103,7 +106,7 @@ def check_content(added: RemoteLogSegmentMetadata) -> Outcome | None:
     epochs = added.leader_epochs
     if not epochs or not ascending(epochs) or epochs[-1][1] > added.end_offset:
         return invalid(
-            "leader epochs of a segment are not empty, ascend, and begin at or below its end"
+            "the segment's leader epochs are empty, not ascending, or begin above its end offset"
         )
     if len(epochs) > SEGMENT_EPOCHS_MAX:
         return invalid(f"a segment has at most {SEGMENT_EPOCHS_MAX} leader epochs")
@@ -127,7 +130,7 @@ def _equal_content(known: RemoteLogSegmentMetadata, added: RemoteLogSegmentMetad
 
 
 def apply_update(draft: Draft, update: RemoteLogSegmentMetadataUpdate) -> Outcome:
-    """COPY_SEGMENT_FINISHED, DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED."""
+    """Apply COPY_SEGMENT_FINISHED, DELETE_SEGMENT_STARTED or DELETE_SEGMENT_FINISHED."""
     problem = _check_custom_metadata(update.custom_metadata)
     if problem is not None:
         return problem
@@ -168,7 +171,8 @@ def _repeated(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataU
     if update.custom_metadata in (None, known.custom_metadata):
         return NO_EFFECT
     return conflict(
-        f"segment {update.segment_id.id} is {known.state.name} with other custom metadata"
+        f"segment {update.segment_id.id} is {known.state.name} with different custom metadata: "
+        "read it again, then decide"
     )
 
 
@@ -178,8 +182,8 @@ def _wrong_state(
     if update.state in SEGMENT_TRANSITIONS[known.state]:
         return None
     return conflict(
-        f"segment {update.segment_id.id} is {known.state.name}, which {update.state.name} does not "
-        "follow: read it again, then decide"
+        f"segment {update.segment_id.id} is in state {known.state.name} and cannot go to "
+        f"{update.state.name}: read it again, then decide"
     )
 
 
@@ -191,15 +195,15 @@ def _copy_finished(
     if isinstance(row, Outcome):
         return row
     claim = row.standing_claim
-    # After a restart from a snapshot the claimant finishes what others started and uploaded whole.
+    # After a restart from a snapshot the claimant finishes copies that other nodes had uploaded.
     started_here = known.writer == update.writer or is_adopting(draft.rows, partition)
     if claim is None or update.writer != claim.incarnation or not started_here:
         return fenced(
-            f"segment {update.segment_id.id} is finished by the node that started it while its own "
-            "claim stands: stop this copy"
+            f"segment {update.segment_id.id} can be finished only by the node that started it, "
+            "while its claim is in force: stop this copy"
         )
     if row.mode is Mode.DELEGATED:
-        # What its broker copied under an earlier claim may lie outside of its log by now.
+        # A copy that its broker made under an earlier claim may lie outside the log by now.
         problem = without_token(row, update.token, "the end of a broker's copy")
         if problem is not None:
             return problem
@@ -236,8 +240,8 @@ def _out_of_place(
     lineage: Epochs,
     served: list[Range],
 ) -> Outcome | None:
-    """Judge the place of a copy. In sidecar mode it must lie in the lineage, which serves `served`
-    of it, and leave no gap; in delegated mode the broker's own remote log manager decides.
+    """Check the offsets of a copy. In sidecar mode it must lie in the lineage, by which it serves
+    `served`, and leave no gap; in delegated mode the broker's own remote log manager decides.
     """
     if row.mode is not Mode.SIDECAR:
         return None
@@ -257,7 +261,7 @@ def _out_of_place(
         return Outcome(
             Verdict.GAP,
             f"segment {known.segment_id.id} serves from {first} on, above the next offset "
-            f"{following} of {partition}: copy or record as lost what is between",
+            f"{following} of {partition}: copy the offsets between, or record them as lost",
         )
     return None
 
@@ -265,7 +269,7 @@ def _out_of_place(
 def raise_highest_copied(
     draft: Draft, partition: TopicIdPartition, ranges: Iterable[EpochRange]
 ) -> None:
-    """Record these ends as copied, where none of their epoch that lies higher was."""
+    """Raise the highest copied offset of each epoch to the end of its range; never lower it."""
     for epoch, _, end in ranges:
         before = highest_recorded(draft.rows, partition, epoch)
         if before is None or before < end:
@@ -289,7 +293,7 @@ def _delete_started(
         problem = problem or decided_otherwise(draft, partition, update.policy_offset)
     if problem is None and not partition_goes and is_adopting(draft.rows, partition):
         problem = conflict(
-            f"what the store holds of {partition} is not recorded yet: nothing is deleted before"
+            f"the segments of {partition} in the store are not recorded yet: wait for its adoption"
         )
     if problem is not None:
         return problem
@@ -324,9 +328,11 @@ def _delete_started(
 def _not_expected(
     known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
 ) -> Outcome | None:
-    """Compare and set: a clean-up must not remove a segment that was finished meanwhile."""
+    """Return an outcome unless the segment is as the update expects: a clean-up must not remove a
+    segment that was finished meanwhile.
+    """
     if update.expected_state is None:
-        return invalid("a delete names the state it expects the segment in")
+        return invalid("a delete lacks the state in which it expects the segment: name it")
     if update.expected_state is not known.state:
         return conflict(
             f"segment {update.segment_id.id} is {known.state.name}, not "
@@ -337,8 +343,8 @@ def _not_expected(
         known.custom_metadata,
     ):
         return conflict(
-            f"segment {update.segment_id.id} has other custom metadata: send it back unchanged, or "
-            "none"
+            f"segment {update.segment_id.id} has different custom metadata: send it back "
+            "unchanged, or send none"
         )
     return None
 
@@ -346,7 +352,7 @@ def _not_expected(
 def _needed(
     draft: Draft, row: PartitionRow, partition: TopicIdPartition, served_alone: list[EpochRange]
 ) -> Outcome | None:
-    """IN_USE if the lineage, from log start on, would lose an offset."""
+    """Return IN_USE if the lineage, from log start on, would lose an offset."""
     if not served_alone:
         return None
     lineage = read_lineage(draft.rows, partition)
@@ -359,8 +365,8 @@ def _needed(
         if first <= last:
             return Outcome(
                 Verdict.IN_USE,
-                f"offsets {first}-{last} of epoch {epoch} of {partition} are served by this "
-                f"segment alone, and log start is {row.log_start_offset}: move log start first",
+                f"offsets {first}-{last} of epoch {epoch} of {partition} are served only by this "
+                f"segment, and log start is {row.log_start_offset}: move log start first",
             )
     return None
 
@@ -368,7 +374,7 @@ def _needed(
 def _delete_finished(
     draft: Draft, known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate
 ) -> Outcome:
-    """Accepted from any node: only the row is left."""
+    """Apply DELETE_SEGMENT_FINISHED, from any node: the objects are gone, only the row is left."""
     partition = update.segment_id.partition
     problem = _wrong_state(known, update) or deletes_held_back(draft)
     if problem is not None:
@@ -384,7 +390,7 @@ def _delete_finished(
 
 
 def _kept(known: RemoteLogSegmentMetadata, update: RemoteLogSegmentMetadataUpdate) -> bytes | None:
-    """The custom metadata of the update, else the stored one."""
+    """The custom metadata of the update; if it has none, the stored one."""
     return known.custom_metadata if update.custom_metadata is None else update.custom_metadata
 
 

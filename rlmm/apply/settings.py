@@ -40,9 +40,9 @@ _NODE_ID_MAX = 2**31 - 1
 
 
 def apply_cluster_setting(draft: Draft, change: ClusterSetting) -> Outcome:
-    """Accepted if it names the setting that it replaces, so that two admins do not overwrite each
-    other. The meaning of a setting is its readers' (`rlm/cluster_settings`): programs of several
-    releases come to the same state.
+    """Accept a change that names the setting it replaces, so that two admins do not overwrite each
+    other. The value is not interpreted here but by its readers (`rlm/cluster_settings`), so that
+    all releases reach the same state.
     """
     wrong = _wrong_of_setting(change)
     if wrong is not None:
@@ -61,7 +61,7 @@ def apply_cluster_setting(draft: Draft, change: ClusterSetting) -> Outcome:
         draft.rows.delete(key)
         return ACCEPTED
     if before is None and number_of_settings(draft.rows) >= SETTINGS_MAX:
-        return conflict(f"{SETTINGS_MAX} settings stand, which is the most: remove some first")
+        return conflict(f"there are {SETTINGS_MAX} settings, the most allowed: remove some first")
     row = SettingRow(
         change.scope, change.key, change.value, change.who, change.why, draft.offset,
         draft.record_time_ms, change.unknown_tags,
@@ -80,7 +80,7 @@ def _wrong_of_setting(change: ClusterSetting) -> str | None:
         ("who", change.who, WHO_CHARACTERS_MAX),
     ):
         if len(text) > most:
-            return f"{field} of a setting has at most {most} characters, and this {len(text)}"
+            return f"{field} of a setting has at most {most} characters, but this has {len(text)}"
     return None
 
 
@@ -91,8 +91,8 @@ def _is_name(scope: SettingScope) -> bool:
 
 
 def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
-    """Accepted if it names the policy it replaces, so that two admins do not overwrite each other,
-    and its topic, so that it never counts for a later topic of the name.
+    """Accept a change that names the policy it replaces, so that two admins do not overwrite each
+    other, and its topic's id, so that it never applies to a later topic of the same name.
     """
     try:
         check_topic_name(change.topic)
@@ -104,8 +104,8 @@ def apply_topic_policy(draft: Draft, change: TopicPolicyChange) -> Outcome:
     topic_id = change.policy.topic_id
     if topic_id not in (ZERO_UUID, before.topic_id) and not _is_known(draft, change):
         return invalid(
-            f"the metadata knows no topic {change.topic} with topic id {topic_id}: name one that "
-            "is known, or none for the newest"
+            f"the metadata has no topic {change.topic} with topic id {topic_id}: give a recorded "
+            "id, or none for the newest topic"
         )
     if topic_id == ZERO_UUID:
         topic_id = newest_topic_id(draft.rows, change.topic)
@@ -130,7 +130,9 @@ def _is_known(draft: Draft, change: TopicPolicyChange) -> bool:
 
 
 def apply_feature_level(draft: Draft, change: FeatureLevel) -> Outcome:
-    """Accepted upwards, known here or not: all programs must come to the same state."""
+    """Accept a higher level, even one that this release does not have: all releases must reach the
+    same state.
+    """
     if change.level < FIRST_FEATURE_LEVEL:
         return invalid(f"{change.level} is not a feature level")
     level, offset = read_feature_level(draft.rows)
@@ -138,8 +140,8 @@ def apply_feature_level(draft: Draft, change: FeatureLevel) -> Outcome:
         return NO_EFFECT
     if offset != change.replaces_offset or change.level < level:
         return conflict(
-            f"the feature level is {level}, set at metadata offset {offset}: it only goes up, and "
-            "a change names that offset"
+            f"the feature level is {level}, set at metadata offset {offset}: choose a higher one, "
+            "and name that offset in the change"
         )
     draft.rows.put(keys.FEATURE_LEVEL_KEY, values.encode_feature_level(change.level, draft.offset))
     return ACCEPTED

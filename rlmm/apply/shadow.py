@@ -1,8 +1,8 @@
 """The shadow of the metadata log in Kafka's own metadata topic: its outbox, and reports about it.
 
-Each accepted change of a delegated partition becomes a row with the record as Kafka's own manager
-would write it, in the same step as the change itself; so nothing is missed and nothing comes twice,
-whoever leads. A report removes what is in the topic.
+Each accepted change of a delegated partition adds a row with the record as Kafka's own manager
+would write it, in the same step as the change itself; so no change is missed or doubled when the
+leader changes. A report removes the rows that are in the topic.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _NEVER = Shadow()
 
 
 def is_shadowed(rows: RowReader, partition: TopicIdPartition) -> bool:
-    """True if a change of the partition, once accepted, is to be in the topic."""
+    """True if accepted changes of the partition have to be written to the topic."""
     if not is_kept_up(rows):
         return False
     row = read_partition_row(rows, partition)
@@ -54,8 +54,9 @@ def is_shadowed(rows: RowReader, partition: TopicIdPartition) -> bool:
 
 
 def put_in_outbox(draft: Draft, record: SegmentRecord) -> None:
-    """Keep an accepted change of a delegated partition until it is in the topic. More than
-    `OUTBOX_ROWS_MAX` give the shadow up: the log goes on, and the move can't go back any more.
+    """Keep an accepted change of a delegated partition until it is in the topic. With more than
+    `OUTBOX_ROWS_MAX` changes the shadow is given up: the log goes on, and the move can't go back
+    any more.
     """
     shadow = find_shadow(draft.rows)
     if shadow is None or shadow.incomplete:
@@ -69,7 +70,7 @@ def put_in_outbox(draft: Draft, record: SegmentRecord) -> None:
         return
     custom_metadata = None
     if isinstance(record, RemoteLogSegmentMetadataUpdate):
-        # Kafka's cache takes the custom metadata of each update; ours keeps what is there.
+        # Kafka's cache takes the custom metadata of each update; ours keeps the stored one.
         row = read_segment(draft.rows, record.segment_id.id)
         custom_metadata = record.custom_metadata if row is None else row.custom_metadata
     value = encode_segment_record(as_kafka_writes(record, custom_metadata))
@@ -82,7 +83,7 @@ def _put(draft: Draft, shadow: Shadow) -> None:
 
 
 def apply_shadow_written(draft: Draft, record: ShadowWritten) -> Outcome:
-    """Accepted from any node: a report is what its writer saw, and only moves forward."""
+    """Accept a report from any node: it states what its writer saw, and positions only grow."""
     problem = _impossible(draft, record)
     if problem is not None:
         return problem
@@ -146,7 +147,7 @@ def _move_positions(draft: Draft, record: ShadowWritten) -> bool:
 
 
 def _with_rows_removed(draft: Draft, shadow: Shadow, up_to: int) -> Shadow:
-    """Remove rows up to that metadata offset, `REMOVED_MAX` at most; the next report goes on."""
+    """Remove rows up to that metadata offset, `REMOVED_MAX` at most; the next report continues."""
     if up_to <= shadow.written_up_to:
         return shadow
     prefix = keys.SHADOW_OUTBOX_PREFIX
@@ -160,14 +161,14 @@ def _with_rows_removed(draft: Draft, shadow: Shadow, up_to: int) -> Shadow:
 
 
 def why_not(draft: Draft, before: Migration, phase: MigrationPhase) -> Outcome | None:
-    """Return CONFLICT for a phase that the shadow does not allow: no way back into a topic that
-    lacks changes.
+    """Return CONFLICT for a phase that the shadow does not allow: the move can't go back to a topic
+    that lacks changes.
     """
     if phase is MigrationPhase.BACK or (before.phase, phase) == _HANDED_BACK:
         shadow = find_shadow(draft.rows) or _NEVER
         if shadow.incomplete:
             return conflict(
-                "Kafka's metadata topic lacks changes, so there is no way back into it: "
+                "Kafka's metadata topic lacks changes, so the move can't go back to it: "
                 + shadow.incomplete
             )
         if phase is MigrationPhase.KAFKA and shadow.rows:

@@ -1,9 +1,9 @@
-"""Usual adds, judged in runs. Pure.
+"""A fast path for usual segment adds, which are applied in runs. Pure.
 
-Nearly every record of a busy log adds a segment under the standing claim, in one layout, to the
-partition of the record before. A run of these shares what its first one found out. `apply` is the
-rule: it would accept every record taken here, with the same rows in the end, which the tests hold;
-whatever differs in a byte or a row is left to it.
+Nearly every record of a busy log adds a segment under the claim in force, in the same layout, to
+the partition of the record before. The checks of the first one hold for the whole run. `apply` has
+the rules: it would accept every record taken here, with the same rows in the end, as the tests
+check; any record that differs in a byte or a row is left to it.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ _TOMBSTONE = bytes((keys.RowKind.SEGMENT_TOMBSTONE,))
 def judged(
     overlay: OverlayRows, records: Iterable[CommittedRecord]
 ) -> Iterator[tuple[CommittedRecord, Outcome, TopicIdPartition | None]]:
-    """`apply_over` of one record after the other: (record, outcome, partition). Counters are
-    written when a run ends: read the overlay only after a record that is not a segment add.
+    """Apply the records in order, like `apply_over`; yields (record, outcome, partition). Counters
+    are written when a run ends: read the overlay only after a record that is not a segment add.
     """
     usual = UsualAdds(overlay)
     for record in records:
@@ -63,7 +63,7 @@ def judged(
 
 
 class UsualAdds:
-    """A run in one overlay, which nobody else writes to between `take` and `settle`."""
+    """A run in one overlay, to which no other code writes between `take` and `settle`."""
 
     __slots__ = ("_first_purge", "_last", "_overlay", "_partitions", "_time_ms")
 
@@ -75,7 +75,7 @@ class UsualAdds:
         self._first_purge: bytes | None = None
 
     def take(self, record: CommittedRecord) -> TopicIdPartition | None:
-        """Accept the record; its partition. None: left to `apply`, after `settle`."""
+        """Accept the record; returns its partition. None: it is left to `apply`, after `settle`."""
         value, time_ms = record.value, self._time_ms
         if record.control_type is not None:
             return None
@@ -112,7 +112,7 @@ class UsualAdds:
         self._last = self._time_ms = None
 
     def _time_with(self, timestamp_ms: int) -> int | None:
-        """Record time with a record of this time; None where a purge is due."""
+        """Record time after a record of this time; None if a purge is due."""
         before = self._time_ms
         if before is None:
             before = read_record_time(self._overlay)
@@ -125,7 +125,7 @@ class UsualAdds:
         return record_time_after(before, timestamp_ms)
 
     def _claimed(self, value: bytes) -> _Claimed | None:
-        """The partition of this record, with its claim; None: adds to it are not usual."""
+        """The partition of this record, with its claim; None: its adds are left to `apply`."""
         head = _head(value)
         known = self._partitions.get(head)
         if known is None:
@@ -156,8 +156,8 @@ def _head(value: bytes) -> bytes:
 
 
 class _Claimed:
-    """A partition whose claim stands, `row` as it was before the run, and the count of added
-    segments. `head` is what all its adds begin with; the fields before the deadline at their ends
+    """A partition whose claim is in force, its `row` before the run, and the count of added
+    segments. All its adds begin with the bytes `head`; the fields before the deadline at their ends
     follow from the claim.
     """
 
@@ -176,9 +176,9 @@ class _Claimed:
         self.added = 0
 
     def usual_id(self, value: bytes) -> bytes | None:
-        """The id of the segment added by `value`, which begins with `head`: if it has the layout
-        and the authority, and passes `rlmm.apply.segments.check_segment`. Its row has these very
-        bytes.
+        """The id of the segment added by `value`, which begins with `head`; None unless it has the
+        layout, token and writer, and passes `rlmm.apply.segments.check_segment`. The segment's row
+        has the same bytes.
         """
         at = len(self.head)
         size = len(value) - at

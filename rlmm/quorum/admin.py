@@ -48,8 +48,8 @@ class CanStop:
 
 
 class QuorumAdmin:
-    """The operations of one node. Away from the leader they raise Conflict NOT_LEADER, which names
-    the leader.
+    """The operations of one node. On a node that does not lead they raise Conflict NOT_LEADER,
+    which names the leader.
     """
 
     def __init__(self, driver: QuorumDriver, *, levels_known: FeatureLevels = LEVELS_KNOWN) -> None:
@@ -57,8 +57,9 @@ class QuorumAdmin:
         self._levels_known = levels_known
 
     async def add_voter(self, voter: Voter, *, deadline_s: float) -> None:
-        """Wait until the new voter, an observer so far, has caught up and the change is committed.
-        AlreadyExists: a voter has that node id. OutcomeUnknown: look at the voters first.
+        """Add a voter: wait until it, an observer so far, has caught up and the change is
+        committed. AlreadyExists: a voter has that node id. OutcomeUnknown: check the voters before
+        trying again.
         """
         (wanted,) = voter_set((voter,)).voters
         request = AddVoterRequest(wanted, int(deadline_s * 1000))
@@ -67,8 +68,9 @@ class QuorumAdmin:
     async def remove_voter(
         self, node_id: int, directory_id: str | None, *, deadline_s: float
     ) -> None:
-        """`directory_id` None: that of the voter with the node id. NotFound: not a voter. Conflict
-        TOO_FEW_WOULD_REMAIN: those left that keep up are no majority of those left.
+        """Remove a voter; `directory_id` None: the directory of the voter with the node id.
+        NotFound: not a voter. Conflict TOO_FEW_WOULD_REMAIN: too few of the remaining voters keep
+        up for a majority.
         """
         self._check_leads()
         key = self._voter_key(node_id, directory_id)
@@ -95,8 +97,8 @@ class QuorumAdmin:
                     await self._driver.role_change()
         except TimeoutError as failure:
             raise RetryLater(
-                f"this node gave leadership up, and knows no leader after {deadline_s:g} s: look "
-                "at the quorum, then ask its leader again"
+                f"this node gave up leadership, but no leader is known after {deadline_s:g} s: "
+                "check the quorum, then repeat this at its leader"
             ) from failure
         leader_id = core.leader_id
         if leader_id == me if node_id is None else leader_id != node_id:
@@ -108,11 +110,11 @@ class QuorumAdmin:
             )
 
     async def accept_cut(self, *, deadline_s: float) -> None:
-        """Take part again although this node's tail was cut: records only it had are lost."""
+        """Let this node vote again although its tail was cut: records that only it had are lost."""
         await self._command(AcceptCut, deadline_s)
 
     def can_stop(self, node_id: int) -> CanStop:
-        """Judge whether the other voters suffice. NotFound: the leader knows no such node."""
+        """Decide whether the other voters are enough. NotFound: the leader knows no such node."""
         self._check_leads()
         known = self._driver.core.describe()
         if node_id not in {each.key.node_id for each in (*known.voters, *known.observers)}:
@@ -122,10 +124,11 @@ class QuorumAdmin:
     async def check_feature_level(
         self, level: int, finalised: int, *, observers_upgraded: bool, deadline_s: float
     ) -> None:
-        """Return if `level` may be finalised. Every voter is asked now which levels it knows, and
-        those observers whose address is known; `observers_upgraded` vouches for the others.
+        """Return if `level` may be finalised. The levels are requested now from every voter, and
+        from those observers whose address is known; `observers_upgraded`: the admin confirms that
+        the other observers know it.
 
-        Conflict: not all know it. RetryLater: a node did not answer.
+        Conflict: not all nodes know the level. RetryLater: a node did not answer.
         """
         self._check_leads()
         known = self._driver.core.describe()
@@ -142,7 +145,7 @@ class QuorumAdmin:
         check_may_finalise(level, finalised, levels, unasked)
         if silent:
             raise RetryLater(
-                f"the nodes {', '.join(map(str, silent))} do not say which feature levels they "
+                f"the nodes {', '.join(map(str, silent))} did not report which feature levels they "
                 "know, and would stop if they don't know this one: start them first, or remove "
                 "those that are gone for good from the voters"
             )
@@ -155,7 +158,7 @@ class QuorumAdmin:
             return node_id, None
 
     def _check_leads(self) -> None:
-        """Only the leader's voters are up to date: another node might call one of them absent."""
+        """Raise unless this node leads: only the leader's state of the voters is up to date."""
         if self._driver.core.role is not Role.LEADER:
             raise self._not_leader()
 
@@ -173,7 +176,7 @@ class QuorumAdmin:
                 response = (await self._driver.answer(request)).response
         except TimeoutError as error:
             raise OutcomeUnknown(
-                "no answer in time: look at the voters before trying again"
+                "no answer in time: check the voters before trying again"
             ) from error
         assert isinstance(response, VoterChangeResponse)
         self._raise_for(response.error, response.message)
@@ -186,8 +189,8 @@ class QuorumAdmin:
                 error, message = await waiting
         except TimeoutError as failure:
             raise OutcomeUnknown(
-                f"not done within {deadline_s:g} s, and it may still be: look at the quorum before "
-                "trying again"
+                f"not done within {deadline_s:g} s, but it may still happen: check the quorum "
+                "before trying again"
             ) from failure
         if error is Error.REQUEST_TIMED_OUT:
             raise RetryLater(message)
@@ -211,7 +214,7 @@ class QuorumAdmin:
 
 
 def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanStop:
-    """Judge by the leader's knowledge of each voter whether a node can stop. Pure."""
+    """Decide from the leader's state of each voter whether a node can stop. Pure."""
     voters = {replica.key.node_id: replica for replica in known.voters}
     if node_id not in voters:
         return CanStop(True, f"node {node_id} is not a voter")
@@ -241,7 +244,7 @@ def can_stop(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> CanSto
 
 
 def check_may_remove(known: DescribeQuorumResponse, node_id: int, now_ms: int) -> None:
-    """Check that the voters without `node_id` could commit something, this change included;
+    """Check that the voters without `node_id` could still commit records, this change included;
     Conflict if not. Pure.
     """
     others = [replica for replica in known.voters if replica.key.node_id != node_id]

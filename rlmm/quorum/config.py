@@ -12,12 +12,12 @@ from rlmm.raft.messages import ReplicaKey, VoterSet
 from rlmm.raft.timers import RaftSettings
 
 LISTENER_NAME = "QUORUM"
-"""The endpoint in the voters record at which the others reach a replica."""
+"""The name of the endpoint in the voters record at which other nodes reach a replica."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ambient:
-    """The driver's clocks and chance; times in milliseconds or seconds by name."""
+    """The driver's clocks and randomness; the names say if times are in milliseconds or seconds."""
 
     now_ms: Callable[[], int]
     monotonic: Callable[[], float]
@@ -36,7 +36,7 @@ class Place:
 @dataclass(frozen=True, slots=True)
 class QuorumConfig:
     """The configuration of this replica: its identity, addresses and settings. `format_voters`
-    counts until the log names voters; `bootstrap` are addresses of nodes to ask for the leader, by
+    is used until the log has voters; `bootstrap` are addresses of nodes to ask for the leader, by
     node id. `incarnation` is higher at each start of the directory and hardly ever repeats
     (`rlmm/raft/identity.py`). `endpoints`: those of this replica for the voter set; none: keep the
     present ones.

@@ -1,4 +1,6 @@
-"""Snapshots that can't be read: set aside where the log goes on without them, and told of."""
+"""Snapshots that can't be read: they are reported, and set aside if the log is complete without
+them.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +23,8 @@ log = logging.getLogger(__name__)
 def set_aside_text(path: Path, error: Exception) -> str:
     """A line for the log."""
     return (
-        f"snapshot {path.name} of the metadata is damaged and set aside: {error}. The log and what "
-        "else is there are enough without it. Check the disk"
+        f"snapshot {path.name} of the metadata is damaged and set aside: {error}. The log and the "
+        "other snapshots are enough without it. Check the disk"
     )
 
 
@@ -38,10 +40,10 @@ class Owner(Protocol):
 
 
 class DamagedSnapshots:
-    """The ones that a running replica finds; on the event loop.
+    """The damaged snapshots that a running replica finds; used on the event loop.
 
     `unreadable`: damaged ones that the start of the log needs, until a new snapshot is complete.
-    `lost` is set when another snapshot is due.
+    `lost` is set when a new snapshot has to be taken.
     """
 
     def __init__(self, owner: Owner, directory: LogDirectory, writer: ThreadPoolExecutor) -> None:
@@ -52,9 +54,10 @@ class DamagedSnapshots:
         self._writer = writer
 
     async def set_aside(self, snapshot: SnapshotId, error: Exception) -> bool:
-        """Rename it. False: the log's start needs it. RetryLater: the disk failed.
+        """Rename a snapshot to set it aside. False: the log's start needs it. RetryLater: the disk
+        failed.
 
-        Other nodes that ask for it are told of another one, or of the log.
+        Other nodes that request it get a different snapshot, or the log.
         """
         loop, path = asyncio.get_running_loop(), self._directory.snapshot_path(snapshot)
         if not await loop.run_in_executor(self._writer, self._directory.set_aside, snapshot):
@@ -66,9 +69,9 @@ class DamagedSnapshots:
         return True
 
     async def found(self, damaged: CoreSnapshotId, error: Exception) -> bool:
-        """Deal with a damaged snapshot; False if the node has to stop. One that the log's start
-        needs stops a voter that is not alone, whom others replace; a sole one takes another
-        snapshot of its own whole state.
+        """Handle a damaged snapshot; False if the node has to stop. If the log's start needs it, a
+        voter stops, since other voters can replace it; a sole voter takes a new snapshot of its own
+        complete state.
         """
         snapshot = SnapshotId(*damaged)
         try:

@@ -1,4 +1,4 @@
-"""A replica's description of itself and the others, for people and metrics. Pure."""
+"""A replica's description of itself and the other replicas, for display and metrics. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from rlmm.raft.damaged_tail import NO_MEMORY
 from rlmm.raft.messages import ReplicaDescription, VoterSet
 
 STOPPED = "stopped"
-"""The state of a log that failed or was closed; the others are KRaft's."""
+"""The state of a log that failed or was closed; all other states are KRaft's."""
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Facts unknown to the core. `clock_ahead_ms`: time of day minus the core's clock."""
+    """Facts that the core does not have. `clock_ahead_ms`: time of day minus the core's clock."""
 
     cluster_id: str
     listener_name: str
@@ -30,7 +30,7 @@ class Surroundings:
 
 
 def describe(core: RaftCore, around: Surroundings) -> LogDescription:
-    """Only the leader knows how far the other replicas are."""
+    """The description; the progress of other replicas is known to the leader only."""
     known = core.describe()
     at = {
         node_id: f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -60,9 +60,8 @@ def describe(core: RaftCore, around: Surroundings) -> LogDescription:
 
 
 def _leader_followed(core: RaftCore) -> int:
-    """The leader, -1 once the fetch time-out has passed: the one known by name may be long dead. A
-    voter that loses its pre-votes returns to following that name again and again, and hears
-    nothing.
+    """The leader; -1 once the fetch timeout has passed: the recorded leader may be dead. A voter
+    that loses its pre-votes returns to following that leader again and again, without an answer.
     """
     if core.role is Role.LEADER:
         return core.leader_id

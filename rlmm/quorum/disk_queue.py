@@ -3,11 +3,11 @@
 Jobs that queue up during a pass go into the next; a pass ends with one sync for all its flushes.
 Quorum state, appends, truncations and snapshots keep the core's order (`rlmm/raft/actions.py`).
 
-A pass is a hop to the thread and one back, and a commit waits for both: an append and its flush go
-in one pass.
+A pass is a hop to the thread and one back, and a commit waits for both: an append and its flush are
+in the same pass.
 
-A voter set is below the recovery point before it counts as synced: a replica whose tail was cut
-below it would go by an older set, perhaps as the only voter.
+The recovery point is moved past a voter set before the voter set counts as synced: a replica whose
+tail was cut below it would use an older set, perhaps as the only voter.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Append:
-    """`names_voters`: a VotersRecord is among them."""
+    """Append batches. `names_voters`: they contain a VotersRecord."""
 
     batches: tuple[PlacedBatch, ...]
     names_voters: bool = False
@@ -52,7 +52,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True)
 class Persist:
-    """Durable before anything behind it; `done` is called on the event loop."""
+    """Store the state durably before any later job; `done` is called on the event loop."""
 
     state: QuorumState
     done: Callable[[], None]
@@ -73,7 +73,7 @@ class _Pass:
 
 
 class DiskQueue:
-    """Call it on the event loop, which is where `on_event` and `on_written` are called."""
+    """The queue. Use it on the event loop; `on_event` and `on_written` are called there too."""
 
     def __init__(
         self,
@@ -108,7 +108,7 @@ class DiskQueue:
             self._idle.clear()
 
     def begin(self) -> None:
-        """Start on the queued jobs, or leave them to the pass behind the running one."""
+        """Start on the queued jobs, or leave them to the pass after the running one."""
         if self._jobs and self._running is None:
             jobs, self._jobs = self._jobs, []
             loop = asyncio.get_running_loop()
@@ -130,7 +130,7 @@ class DiskQueue:
                 self._on_failure(error)
             return
         done = running.result()
-        # The next pass starts before its results are looked at: the disk is what takes long.
+        # The next pass starts before these results are handled: the disk takes the longest.
         self.begin()
         if done.sync_s is not None:
             self._observer.synced(done.sync_s)
@@ -175,7 +175,8 @@ class DiskQueue:
             if self._voters_to_sync:
                 self._directory.store_recovery_point()
                 self._voters_to_sync = False
-            # Only the last: it covers the others, or they are about a log that is gone.
+            # Only the last flush is reported: it covers the others, unless they are of a log that
+            # was replaced.
             done.events.append(FlushCompleted(flush.epoch, flush.offset, flush.generation))
         done.written_end, done.generation = self._directory.log_end_offset, self._generation
         return done
@@ -190,7 +191,8 @@ class DiskQueue:
     def _write_chunk(self, job: WriteSnapshotChunk) -> SnapshotChunkWritten:
         path = self._part(job.snapshot)
         if job.position == 0:
-            # Others were given up. A node slower than its leader's snapshots would fill its disk.
+            # Other downloads were given up; a node slower than its leader's snapshots would fill
+            # its disk with them.
             remove_files(self._disk, self._directory.directory, suffix=DOWNLOAD_SUFFIX)
         assert isinstance(job.payload, bytes)
         handle = self._disk.open_append(path)
@@ -201,7 +203,9 @@ class DiskQueue:
         return SnapshotChunkWritten(job.snapshot, job.position + job.payload_bytes)
 
     def _install(self, job: InstallSnapshot) -> Event:
-        """Check, sync, name, and only then replace the log: recovery finishes it after a crash."""
+        """Check, sync and name the snapshot, and only then replace the log; after a crash recovery
+        finishes this.
+        """
         part = self._part(job.snapshot)
         try:
             check_snapshot(self._disk, part)

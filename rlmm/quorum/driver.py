@@ -1,7 +1,7 @@
 """Carries out the core's actions, in the order of its contract (`rlmm/raft/actions.py`).
 
 One event loop owns core, queue of actions, tail and timer; one thread writes (`disk_queue.py`), one
-reads. Nothing here decides anything about the quorum.
+reads. All decisions about the quorum are the core's.
 """
 
 from __future__ import annotations
@@ -61,8 +61,9 @@ def _monotonic_ms(ambient: Ambient) -> int:
 
 
 class QuorumDriver:
-    """`feed` it events; it calls back on the same loop: `on_advance` when more is committed or the
-    log was replaced, `on_role` after any change of role or voters, `on_failure` once.
+    """The driver. Events are passed to `feed`; it calls back on the same loop: `on_advance` when
+    more is committed or the log was replaced, `on_role` after any change of role or voters,
+    `on_failure` once.
     """
 
     def __init__(
@@ -120,7 +121,7 @@ class QuorumDriver:
         self._perform: dict[type, Callable[[object], None]] = self._performers()
 
     def start(self) -> None:
-        # A voter whose removal may not be committed can still be asked for its vote.
+        # Votes may still be requested from a voter whose removal may not be committed.
         for voters in self.core.voter_sets():
             self._addresses.voters(addresses(voters, self._listener_name))
         self._peers.set_addresses(self._addresses.everybody())
@@ -138,8 +139,8 @@ class QuorumDriver:
             self._broken(error)
 
     def _broken(self, error: Exception) -> None:
-        """Stop the driver after half a step. A caller in a timer or thread would hide that, and
-        hang.
+        """Stop the driver after an error amid a step. Raised in a timer or thread instead, the
+        error would be hidden, and the node would hang.
         """
         log.error("the quorum's state cannot be trusted any more", exc_info=error)
         self.fail(f"internal error: {error!r}")
@@ -178,7 +179,7 @@ class QuorumDriver:
             raise self.unread(error) from error
 
     async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:
-        """The levels that another node knows. PeerFailedError: no answer in time."""
+        """The feature levels that a different node knows. PeerFailedError: no answer in time."""
         return await self._peers.feature_levels(node_id, deadline_ms=deadline_ms)
 
     async def role_change(self) -> None:
@@ -341,7 +342,7 @@ class QuorumDriver:
         self._on_role()
 
     def fail(self, message: str) -> None:
-        """Do nothing more: the node has to stop."""
+        """Stop the driver; the node has to stop then."""
         if self.failure is None:
             self.failure = message
             self._stopped = True
@@ -353,7 +354,7 @@ class QuorumDriver:
         """Stop this node, whose durable bytes are damaged; another node leads instead."""
         meanwhile = "No other node can lead" if self.is_sole_voter else "Another node leads"
         self.fail(
-            f"the disk has lost what was durable in the metadata log: {error}. {meanwhile} "
+            f"the disk has lost durable records of the metadata log: {error}. {meanwhile} "
             f"meanwhile. Check the disk. What to do: {REPLACE_REPLICA}"
         )
 
@@ -381,7 +382,7 @@ class QuorumDriver:
         due = self.core.next_deadline_ms()
         if self._timer is not None:
             if self._timer_due_ms <= due:
-                return  # an early tick does no harm, and arms anew
+                return  # an early tick does no harm, and arms the timer again
             self._timer.cancel()
             self._timer = None
         if due < NEVER_MS:
@@ -417,7 +418,7 @@ class QuorumDriver:
             self.feed(ResponseReceived(action.request_id, response))
 
     def _leader_is_at(self, leader_id: int, epoch: int, at: tuple[str, int] | None) -> None:
-        """Take a leader's address from a message, before the core hears of the leader."""
+        """Take a leader's address from a message, before the core gets the message."""
         if at is None or leader_id == self.core.replica.key.node_id or epoch < self.core.epoch:
             return
         if self._addresses.told(leader_id, at):
@@ -472,7 +473,8 @@ class QuorumDriver:
         if waiting.done():
             return
         if data is None or generation != self._generation:
-            # The data to read is gone: the replica asks anew and is told where to go on.
+            # The data to read is gone: the replica fetches again, and the answer to that tells it
+            # where to continue.
             assert isinstance(response, FetchResponse | FetchSnapshotResponse)
             error_code = Error.NOT_LEADER_OR_FOLLOWER
             if isinstance(response, FetchSnapshotResponse):

@@ -1,6 +1,6 @@
-"""Requests that one node hands on to another over the quorum's connections (Kafka's Envelope,
-KIP-590). Both ends prove there that they are nodes of the cluster, so the receiver may believe the
-sender's word about the caller.
+"""Requests that one node forwards to another over the quorum's connections (Kafka's Envelope,
+KIP-590). Both ends are authenticated there as nodes of the cluster, so the receiver may trust the
+caller's identity that the sender reports.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 ENVELOPE_BYTES_MAX = 8 << 20
-"""Largest request, and largest answer: half of what a connection between nodes takes at once."""
+"""Limit of a request and of an answer: half of the largest frame between nodes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,16 +21,18 @@ class Envelope:
 
 
 Send = Callable[[tuple[str, int], Envelope, float], Awaitable[bytes]]
-"""The answer of the node that listens at (host, port), within so many seconds. PeerFailedError."""
+"""Sends an envelope to the node that listens at (host, port), with a deadline in seconds; returns
+the answer. PeerFailedError.
+"""
 
 Take = Callable[[Envelope], Awaitable[bytes]]
-"""The answer to an envelope of another node."""
+"""Handles an envelope of a different node; returns the answer."""
 
 
 @dataclass(slots=True)
 class Envelopes:
-    """Both directions of one node. `send` None: it has no connections to others. `take` None: its
-    HTTP interface does not serve yet, or no longer.
+    """Both directions of one node. `send` None: it has no connections to other nodes. `take` None:
+    its HTTP interface does not serve yet, or no longer.
     """
 
     send: Send | None = None

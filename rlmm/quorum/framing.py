@@ -1,7 +1,7 @@
-"""Batches between the core, which knows no bytes, and the log, which knows nothing else. Pure.
+"""Converts batches between the core, which has no bytes, and the log, which has only bytes. Pure.
 
-A batch is framed before it has a place: base offset and leader epoch lie outside its CRC and are
-written once the core has given them (as Kafka's ProducerStateManager does on append).
+A batch is encoded before it has a place: base offset and leader epoch lie outside its CRC and are
+written once the core has assigned them (as Kafka's ProducerStateManager does on append).
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ def frame(proposals: Sequence[Proposal], *, timestamp_ms: int) -> tuple[Proposed
 
 
 def frame_produced(records: bytes, *, timestamp_ms: int) -> tuple[ProposedBatch, ...]:
-    """The batches of another node's proposals, stamped with this leader's time (LogAppendTime).
+    """The batches of a different node's proposals, stamped with this leader's time (LogAppendTime).
 
-    InvalidRequest: as `proposals_produced`. Every node applies what is committed, so all records
-    are read whole here before they go into the log.
+    InvalidRequest: as in `proposals_produced`. Every node applies the committed records, so all
+    records are decoded here before they are appended to the log.
     """
     framed = []
     for header, batch, found in _produced_batches(records):
@@ -109,7 +109,10 @@ def _produced_batches(records: bytes) -> Iterator[tuple[BatchHeader, bytes, tupl
             check_crc(records, at, header, source=_PRODUCED, position=at)
             count = header.last_offset_delta + 1
             if count != header.record_count or header.is_transactional or header.codec:
-                raise InvalidRequest("only plain batches without gaps are taken", field="records")
+                raise InvalidRequest(
+                    "send plain batches only: not compressed, not transactional, without gaps",
+                    field="records",
+                )
             batch = records[at : at + header.size_bytes]
             yield header, batch, _proposals_in(header, batch)
             at += header.size_bytes
@@ -132,7 +135,7 @@ def _proposals_in(header: BatchHeader, batch: bytes) -> tuple[Proposal, ...]:
                 "metadata records have a value, no key and no headers", field="records"
             )
         if record.offset != header.base_offset + len(found):
-            raise InvalidRequest("records without gaps are taken", field="records")
+            raise InvalidRequest("send records without offset gaps", field="records")
         found.append(Proposal(kind, record.value))
     return tuple(found)
 
@@ -142,7 +145,7 @@ def _proposed_type(record: Record) -> int:
     kind = parse_control_key(record.key, source=_PRODUCED, position=0)
     if kind < NO_OP:
         raise InvalidRequest(
-            f"control record type {kind} is the log's own, nobody may propose it", field="records"
+            f"control record type {kind} is the log's own: do not propose it", field="records"
         )
     return kind
 
@@ -245,7 +248,7 @@ def fetched_batches(data: bytes, *, source: str) -> Iterator[Batch]:
 
 
 def _control_records(data: bytes, source: str) -> Iterator[ControlRecord]:
-    """One element a record, as the core counts them; version records stand for the others."""
+    """One element per record, since the core counts them; other records become a KRaftVersion."""
     for record in iter_records(data, source=source, position=0):
         kind, value = parse_control_key(record.key, source=source, position=0), record.value or b""
         if kind == ControlType.KRAFT_VOTERS:

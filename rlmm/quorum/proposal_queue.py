@@ -1,8 +1,8 @@
-"""Proposals of this node on their way to the leader, coalesced: one group under way at a time to
-another node, one group a turn of the event loop to the own core.
+"""Proposals of this node on their way to the leader, in groups: to a different node one group at a
+time, to this node's own core one group per turn of the event loop.
 
-A group that certainly was not appended returns to the front of the queue; one of unknown fate ends
-as OutcomeUnknown, and its proposers read the row by its id.
+A group that was certainly not appended returns to the front of the queue; one whose outcome is
+unknown ends as OutcomeUnknown, and its proposers read the row by its id.
 """
 
 from __future__ import annotations
@@ -18,8 +18,10 @@ from rlmm.metadata_log import Proposal
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
-    """One caller's neighbouring records, until `end_s` (monotonic); `taken`: may have left."""
+class QueuedProposal:
+    """One caller's consecutive records and their deadline `end_s` (monotonic). `taken`: they may
+    already have been sent.
+    """
 
     proposals: tuple[Proposal, ...]
     size_bytes: int
@@ -30,11 +32,11 @@ class Waiting:
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """Proposals sent together: `committed`, `failed` or put back. `leaving`: to another node, so
-    that only an answer tells the outcome.
+    """Proposals sent together; they end as `committed`, `failed` or put back. `leaving`: sent to a
+    different node, so that the outcome is unknown without an answer.
     """
 
-    members: list[Waiting] = field(default_factory=list)
+    members: list[QueuedProposal] = field(default_factory=list)
     leaving: bool = False
 
     @property
@@ -63,16 +65,16 @@ class ProposalQueue:
 
     def __init__(self, limits: LogLimits) -> None:
         self._limits = limits
-        self._queue: deque[Waiting] = deque()
+        self._queue: deque[QueuedProposal] = deque()
         self._bytes = 0
         self._closed: str | None = None
 
     def __bool__(self) -> bool:
         return bool(self._queue)
 
-    def add(self, proposals: tuple[Proposal, ...], *, end_s: float) -> Waiting:
-        """Put proposals into the queue. InvalidRequest: none or too large. RetryLater: the queue is
-        full, or closed.
+    def add(self, proposals: tuple[Proposal, ...], *, end_s: float) -> QueuedProposal:
+        """Put proposals into the queue. InvalidRequest: there are none, or they are too large.
+        RetryLater: the queue is full, or closed.
         """
         if not proposals:
             raise InvalidRequest("nothing to append", field="proposals")
@@ -81,18 +83,18 @@ class ProposalQueue:
         size = sum(len(proposal.value) for proposal in proposals)
         if size > self._limits.proposal_bytes_max:
             raise InvalidRequest(
-                f"{size} bytes in one proposal, at most {self._limits.proposal_bytes_max}",
+                f"{size} bytes in one proposal: send at most {self._limits.proposal_bytes_max}",
                 field="proposals",
             )
         if self._queue and self._bytes + size > self._limits.queue_bytes_max:
             raise RetryLater("the metadata log's queue is full", retry_after_ms=100)
-        waiting = Waiting(proposals, size, end_s, asyncio.get_running_loop().create_future())
+        waiting = QueuedProposal(proposals, size, end_s, asyncio.get_running_loop().create_future())
         self._queue.append(waiting)
         self._bytes += size
         return waiting
 
     def take(self) -> Group:
-        """Neighbours up to the size of one group, without callers that gave up."""
+        """Take consecutive proposals up to the size of one group, without callers that gave up."""
         group = Group()
         size = 0
         while self._queue:
@@ -109,7 +111,7 @@ class ProposalQueue:
         return group
 
     def put_back(self, group: Group) -> None:
-        """None of it was appended."""
+        """Put a group that was not appended back to the front of the queue."""
         if self._closed is not None:
             group.failed(RetryLater(self._closed))
             return
@@ -120,8 +122,10 @@ class ProposalQueue:
             self._queue.appendleft(member)
             self._bytes += member.size_bytes
 
-    def give_up(self, waiting: Waiting, deadline_s: float) -> None:
-        """Give a proposal up after its deadline: the caller hears the possible outcomes."""
+    def give_up(self, waiting: QueuedProposal, deadline_s: float) -> None:
+        """Fail a proposal after its deadline: RetryLater if it was certainly not appended, else
+        OutcomeUnknown.
+        """
         if waiting.taken:
             _fail(
                 waiting.done,
@@ -139,9 +143,9 @@ class ProposalQueue:
                 ),
             )
 
-    def leave(self, waiting: Waiting) -> None:
-        """Let a proposal go whose caller waits no more: its bytes are free for others, leader or
-        not.
+    def leave(self, waiting: QueuedProposal) -> None:
+        """Drop a proposal whose caller gave up; that frees its bytes in the queue even without a
+        leader.
         """
         if waiting.taken:
             return
@@ -150,7 +154,7 @@ class ProposalQueue:
             self._bytes -= waiting.size_bytes
 
     def close(self, message: str) -> None:
-        """Refuse queued and new proposals: none was appended."""
+        """Refuse queued and new proposals; none of them was appended."""
         self._closed = message
         while self._queue:
             _fail(self._queue.popleft().done, RetryLater(message))
@@ -160,4 +164,5 @@ class ProposalQueue:
 def _fail(done: asyncio.Future[int], error: StrandlineError) -> None:
     if not done.done():
         done.set_exception(error)
-        done.exception()  # taken note of: nobody may be left to fetch it
+        # Mark the exception as retrieved: no caller may be left, and asyncio would log it.
+        done.exception()

@@ -2,21 +2,21 @@
 
 Contract of the driver. Actions form one queue, first in, first out, across steps:
 
-1. `PersistQuorumState` is a barrier: it is *durable* before any action behind it starts, be it of
-   this step or of a later one. (Events may go on being stepped meanwhile; what they emit queues up
-   behind.) So no message, append or answer that depends on an epoch or a vote precedes it.
+1. `PersistQuorumState` is a barrier: it is *durable* before any action after it starts, be it of
+   this step or of a later one. (Events may be stepped meanwhile; the actions they emit queue up
+   after it.) So no message, append or answer that depends on an epoch or a vote precedes it.
 2. Log actions (`AppendBatches`, `TruncateTo`, `InstallSnapshot`) reach the log in this order. They
-   need not be durable before later actions; `Flush` says when that matters. A truncation is durable
-   at the latest with the next completed flush.
+   need not be durable before later actions; `Flush` marks where they must be. A truncation is
+   durable at the latest with the next completed flush.
 3. `Flush` is asynchronous and may be merged with later ones (zero-linger group commit: the next one
    starts when the running one ends). Its completion is reported with the same three numbers, and
-   only when *all* of the log below `offset` is durable, and recovery knows so if that has a
-   VotersRecord which the last one had not: a cut must not take a voter set back that counts.
+   only when *all* of the log below `offset` is durable. If that includes a new VotersRecord, the
+   recovery point must be past it as well: a cut must not undo a voter set that counts as durable.
 4. Sends, answers and notices are fire and forget. Reads named in a response see every append that
    precedes it in the queue, flushed or not.
 5. `Fatal` is the last action there will be: stop the node, change nothing on disk.
 
-A crash between any two actions, or inside one, is allowed for.
+A crash may happen between any two actions, or during one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rlmm.raft.messages import Batch, Error, PeerRequest, ReplicaKey, Response, 
 
 
 class Role(Enum):
-    """Kafka's states of a replica; an observer is Unattached or Follower and no voter."""
+    """Kafka's states of a replica; an observer is a non-voter in Unattached or Follower."""
 
     UNATTACHED = "unattached"
     PROSPECTIVE = "prospective"
@@ -41,12 +41,13 @@ class Role(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """A log that reaches (`epoch`, `old_end_offset`), compared in this order, lacks nothing that
-    this replica may have acknowledged before recovery cut its tail (`damaged_tail.py`).
+    """The cut tail of a log: a log that reaches (`epoch`, `old_end_offset`), compared in this
+    order, has all records that this replica may have acknowledged before recovery cut its tail
+    (`damaged_tail.py`).
 
     `epoch` is an upper bound of the cut records' epoch (the epoch checkpoint's last entry before
-    the cut, else the stored leader epoch), `old_end_offset` one of the old log end. A voter that
-    remembers nothing has `damaged_tail.NO_MEMORY`.
+    the cut, else the stored leader epoch), `old_end_offset` an upper bound of the old log end. A
+    voter that remembers nothing has `damaged_tail.NO_MEMORY`.
     """
 
     epoch: int
@@ -110,7 +111,9 @@ class TruncateTo:
 
 @dataclass(frozen=True, slots=True)
 class AdvanceHighWatermark:
-    """Apply only below `apply_to`, committed *and* durable here. Both only grow in a life."""
+    """Apply only below `apply_to`, which is committed *and* durable here. Neither offset ever goes
+    back while the process runs.
+    """
 
     high_watermark: int
     apply_to: int
@@ -144,7 +147,9 @@ class InstallSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class ProposalsCommitted:
-    """(handle, offset of its first record), in log order, committed in `epoch`, their own."""
+    """Proposals committed in `epoch`, in which they were appended: (handle, offset of the first
+    record) of each, in log order.
+    """
 
     proposals: tuple[tuple[Hashable, int], ...]
     epoch: int
@@ -152,7 +157,9 @@ class ProposalsCommitted:
 
 @dataclass(frozen=True, slots=True)
 class ProposalFailed:
-    """`appended`: it may still be committed (outcome unknown); otherwise it never will be."""
+    """A failed proposal. `appended`: it may still be committed (outcome unknown); otherwise it
+    never will be.
+    """
 
     handle: Hashable
     error: Error
@@ -162,9 +169,7 @@ class ProposalFailed:
 
 @dataclass(frozen=True, slots=True)
 class WaitersDone:
-    """Everything below `offset` is applicable here: earlier writes of a barrier, or the wanted
-    offset.
-    """
+    """The wait of barriers or offset reads is over: all below `offset` may be applied here."""
 
     handles: tuple[Hashable, ...]
     offset: int
@@ -179,7 +184,7 @@ class WaitersFailed:
 
 @dataclass(frozen=True, slots=True)
 class CommandDone:
-    """An operator's command ended; NONE: done."""
+    """An operator's command ended; NONE: it succeeded."""
 
     handle: Hashable
     error: Error
@@ -188,7 +193,9 @@ class CommandDone:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """`established`: it leads, has committed in its epoch and may act as leader (KAFKA-17333)."""
+    """The role, epoch or leader changed. `established`: this replica leads, has committed in its
+    epoch and may act as leader (KAFKA-17333).
+    """
 
     role: Role
     epoch: int
@@ -205,14 +212,16 @@ class VotersChanged:
 
 
 ANOTHER_QUORUM = "another_quorum"
-"""The name of a trouble: a leader has other voters than this log, and is not followed."""
+"""The name of a problem: a leader has different voters than this log, and is not followed."""
 LEADERS_LOG = "leaders_log"
-"""The name of a trouble: the leader's answers can't be used, and it will send the same again."""
+"""The name of a problem: the leader's responses can't be used, and it will send the same again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Warn:
-    """A log line for the operator. With the name of a trouble it stands while it is repeated."""
+    """A log line for the operator. With a `trouble` it is shown as a problem as long as it is
+    repeated.
+    """
 
     message: str
     trouble: str = ""
@@ -220,12 +229,12 @@ class Warn:
 
 @dataclass(frozen=True, slots=True)
 class ShutdownDone:
-    """The driver may close: peers were told, or the time for it has passed."""
+    """The driver may close: the peers were notified, or the time for that has passed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fatal:
-    """Going on could lose committed records."""
+    """A failure after which the node must stop: to go on could lose committed records."""
 
     message: str
 

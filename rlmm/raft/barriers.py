@@ -1,11 +1,11 @@
 """Linearizable reads by a batched no-op barrier, and reads of at least an offset.
 
-KRaft has no linearizable read. Ours: a record appended in this epoch *after* the read arrived, once
-committed, proves that no later leader had committed anything before the read arrived. Reads that
-arrive while one no-op is under way share the next one, or a proposal appended meanwhile. The answer
-waits until everything below the proof is applicable here.
+KRaft has no linearizable read. This is ours: a record appended in this epoch *after* the read
+arrived, once committed, proves that no later leader had committed a record before the read arrived.
+Reads that arrive while one no-op is under way share the next one, or a proposal appended meanwhile.
+The answer waits until everything below that record may be applied here.
 
-Leases are not used: a restarted follower may help to elect at once, and clocks would matter.
+Leases are not used: a restarted follower may vote at once, and clocks would matter.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def barrier_requested(r: Replica, event: BarrierRequested) -> None:
 
 
 def acknowledge_barriers(r: Replica, leader: Leader) -> None:
-    """Answer the barriers below the high watermark and the durable end, which moved."""
+    """Answer the barriers below the high watermark and the durable end, after one moved."""
     barriers = leader.barriers
     end = min(leader.high_watermark, r.apply_to)
     while barriers.groups and barriers.groups[0][0] <= end:

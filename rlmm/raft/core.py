@@ -10,7 +10,7 @@ is in `events.py`, what to do with its answers, and in which order, in `actions.
 | Rule | File |
 |---|---|
 | states and transitions, what is persisted | `states.py`, `quorum_state.py`, `start.py` |
-| who gets a vote; standing for election | `votes.py`, `election.py` |
+| granting votes; standing for election | `votes.py`, `election.py` |
 | voters whose tail was cut, or that remember nothing | `damaged_tail.py` |
 | leading: begin, check-quorum, resign, transfer | `leader.py`, `epoch_requests.py`, `leaving.py` |
 | Fetch | `leader_fetch.py`, `fetch_validation.py`, `parked_fetches.py`, `follower_fetch.py` |
@@ -96,7 +96,7 @@ class RaftCore:
 
     @property
     def leader_high_watermark(self) -> int:
-        """The high watermark that leaders told, even above this log's end; -1: none yet."""
+        """The last high watermark from a leader, even above this log's end; -1: none yet."""
         r = self.replica
         own = r.state.high_watermark if isinstance(r.state, Leader) else -1
         return max(r.leader_high_watermark, own)
@@ -107,7 +107,7 @@ class RaftCore:
 
     @property
     def apply_to(self) -> int:
-        """Committed and durable here."""
+        """The end (exclusive) of the records that are committed and durable here."""
         return self.replica.apply_to
 
     @property
@@ -145,7 +145,7 @@ class RaftCore:
         return snapshots.refusal(self.replica, snapshot)
 
     def snapshots_wanted(self) -> tuple[SnapshotId, ...]:
-        """The snapshots that a replica needs with the log behind them, oldest first."""
+        """The snapshots that a replica needs, with the log after them, oldest first."""
         return snapshots.wanted(self.replica)
 
     def describe(self) -> DescribeQuorumResponse:

@@ -3,19 +3,20 @@
 Such a replica may have acknowledged records that it no longer has. Until its log again *reaches*
 what it had, it does not help to elect a leader that may lack them:
 
-- it gives votes (and pre-votes) only to logs that reach the old end, or, when the candidate says
+- it gives votes (and pre-votes) only to logs that reach the old end, or, when the candidate reports
   that every voter answered the round, to the longest one;
-- it stands only if every voter answers and none has a longer log.
+- it stands for election only if every voter answers and none has a longer log.
 
-To *reach* (epoch, end offset) is to be greater or equal in this order, as everywhere in Raft: a
-later epoch's log contains whatever was committed before. The memory of the cut is durable.
+A log *reaches* (epoch, end offset) if it is greater or equal in this order, as everywhere in Raft:
+a later epoch's log contains all that was committed before. The record of the cut is durable.
 
 A voter that was formatted and has followed no leader since is either new, with its whole quorum, or
-has lost its disk and was formatted again with the same command: it cannot tell which. So no log
-reaches its cut, and the first election of a quorum needs an answer from every voter. It has lost
-its epoch as well, so a deposed leader that has not noticed might count it. Therefore its fetches
-*count* only for a leader that it voted for. Any other leader tells it a high watermark only after a
-commit behind its first fetch, without it: then a majority that remembers follows that leader.
+has lost its disk and was formatted again with the same command: it cannot distinguish the two. So
+no log reaches its cut, and the first election of a quorum needs an answer from every voter. It has
+lost its epoch as well, so a deposed leader that has not noticed this yet might count it. Therefore
+its fetches *count* only for a leader that it voted for. Any other leader sends it a high watermark
+only after a commit above its first fetch that does not count it: then a majority of other voters
+follows that leader.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from rlmm.raft.replica import InitialState, Replica
 from rlmm.raft.states import Ballot, Candidate, Follower, Leader, Prospective
 
 NO_MEMORY = LogCut(quorum_state.EPOCH_MAX, 2**63 - 1)
-"""The cut of a voter that does not know what it had: beyond every log."""
+"""The cut of a voter that does not know which records it had: no log reaches it."""
 
 
 def remembered(r: Replica, initial: InitialState) -> LogCut | None:
-    """The cut to remember from this start on; a sole voter has no other log to wait for."""
+    """The cut to remember from this start on; None for a sole voter, which has no other log to wait
+    for.
+    """
     before = initial.quorum.cut if initial.quorum else NO_MEMORY if r.is_voter else None
     cuts = [cut for cut in (before, initial.cut) if cut is not None]
     if not cuts or r.is_sole_voter:
@@ -51,16 +54,17 @@ def forbids_vote(r: Replica, last_epoch: int, end_offset: int, *, all_answered: 
 
 
 def told_end(r: Replica, candidate: ReplicaKey, *, pre_vote: bool) -> int:
-    """The log end in the answer to a candidate. A voter for another candidate in the epoch, itself
-    included, tells none, so that not all have answered: that candidate may have won, or yet win, by
-    the vote of a replica that has forgotten giving it. (A pre-vote elects nobody.)
+    """The log end in the answer to a candidate. A voter that voted for a different candidate in the
+    epoch, itself included, reports none, so that the round is not answered by all: that candidate
+    may have won, or may still win, by the vote of a replica that has forgotten its vote. (A
+    pre-vote elects no leader.)
     """
     elsewhere = not pre_vote and r.state.voted not in (None, candidate)
     return NO_OFFSET if elsewhere else r.log.end_offset
 
 
 def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
-    """True if every other voter has told its log end in this round, and none is longer."""
+    """True if every other voter has reported its log end in this round, and none is longer."""
     mine = (r.log.last_epoch, r.log.end_offset)
     return all(
         ballot.answer is not None
@@ -71,9 +75,9 @@ def longest_of_all(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
 
 
 def heard_of_cut(r: Replica, voter: ReplicaKey) -> None:
-    """A voter tells that its tail was cut. The first time in a round all others are asked again:
-    their answers may be from before the loss, and from before another leader fetched the records
-    from it.
+    """Take a voter's report that its tail was cut. The first one in a round makes this replica ask
+    all other voters again: their answers may be from before the loss, and from before a different
+    leader fetched the records from that voter.
     """
     state = r.state
     if not isinstance(state, Prospective | Candidate) or voter not in state.ballots:
@@ -93,7 +97,7 @@ def may_win(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> bool:
 
 
 def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
-    """Name the silent voters of the ended round, if it needed everybody's answer."""
+    """Warn of the voters that did not answer the ended round, if it needed all answers."""
     silent = [str(key.node_id) for key, ballot in ballots.items() if ballot.answer is None]
     if r.cut is not None and silent:
         lost = (
@@ -110,17 +114,17 @@ def warn_of_silence(r: Replica, ballots: dict[ReplicaKey, Ballot]) -> None:
 
 
 def counts(r: Replica) -> bool:
-    """True if this replica's fetches acknowledge what lies below them."""
+    """True if this replica's fetches acknowledge the records below their offset."""
     voted = r.state.voted
     return r.cut != NO_MEMORY or (voted is not None and voted.node_id == r.state.leader_id)
 
 
 def forget_if_healed(r: Replica) -> None:
-    """Forget the cut once nothing is missing. Called when more of the log is durable, when a leader
-    of this epoch told its high watermark, and when this replica leads and has committed.
+    """Forget the cut once no record is missing. Called when more of the log is durable, when a
+    leader of this epoch sent its high watermark, and when this replica leads and has committed.
 
-    That leader has committed in its epoch, so everything ever acknowledged lies below its high
-    watermark: a log that is durable up to there lacks nothing.
+    That leader has committed in its epoch, so all records ever acknowledged lie below its high
+    watermark: a log that is durable up to there has all of them.
     """
     cut = r.cut
     if cut is None:
@@ -143,7 +147,7 @@ def forget(r: Replica) -> None:
 
 
 def accept(r: Replica, event: AcceptCut) -> None:
-    """The operator's way out if the log that reaches the old end is gone for good."""
+    """Accept the cut, on the operator's command: the log that reaches the old end is gone."""
     if r.cut is None:
         message = "nothing is missing on this node: there is nothing to accept"
         r.emit(CommandDone(event.handle, Error.INVALID_REQUEST, message))

@@ -1,4 +1,4 @@
-"""Hands each event to its rule, and keeps the order of things."""
+"""Passes each event to its rule, and orders the steps that follow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from rlmm.raft.states import Follower, Leader
 
 
 def handle(r: Replica, event: events.Event) -> None:
-    """The frequent ones first."""
+    """Handle an event; the frequent kinds are checked first."""
     match event:
         case events.Propose():
             proposals.propose(r, event)
@@ -72,7 +72,7 @@ def handle(r: Replica, event: events.Event) -> None:
 
 
 def timers(r: Replica) -> None:
-    """Everything that is due by the clock; a sole voter runs through all states at once."""
+    """Do everything that is due by the clock; a sole voter passes through all states at once."""
     for request_id in requests.expired(r):
         _request_failed(r, events.RequestFailed(request_id))
     while True:

@@ -1,8 +1,8 @@
 """Standing for election: a round of pre-votes in the present epoch, then one of votes in the next.
 
-A replica asks every other voter of its latest set, counts itself, and needs a majority. A
-prospective one asks those who refused again every `pre_vote_retry_ms`: a pre-vote commits nobody,
-and the others may lose their leader a moment later.
+A replica requests the vote of every other voter of its latest set, counts its own, and needs a
+majority. A prospective one asks voters that refused again every `pre_vote_retry_ms`: a pre-vote is
+not binding, and the other voters may lose their leader a moment later.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from rlmm.raft.timers import NEVER_MS
 
 
 def may_stand(r: Replica) -> bool:
-    """Voters only (KAFKA-17067), not while a snapshot replaces the log, not during shutdown."""
+    """True for voters (KAFKA-17067), unless a snapshot replaces the log or the node shuts down."""
     installing = r.download is not None and r.download.installing
     return r.is_electable and not installing and not r.shutting_down
 
 
 def election_time(r: Replica) -> None:
-    """The election or fetch timer of the present state has expired."""
+    """Handle the expiry of the present state's election or fetch timer."""
     state = r.state
     if isinstance(state, Resigned):
         if not r.shutting_down and state.epoch < quorum_state.EPOCH_MAX:
@@ -95,7 +95,7 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
         ask(r)
         return
     if response.error is not Error.NONE or response.leader_epoch != pending.epoch:
-        # An answer from another epoch than the question's is nobody's vote in this one.
+        # An answer from a different epoch than that of the request is no vote in this one.
         ballot.told_all_answered = False
         ballot.due_ms = r.now + r.settings.pre_vote_retry_ms
         return
@@ -109,7 +109,7 @@ def answered(r: Replica, request_id: int, pending: PendingRequest, response: Vot
 def failed(
     r: Replica, request_id: int, pending: PendingRequest, *, unsupported_version: bool
 ) -> None:
-    """Ask again later. A peer that knows no pre-vote does not hold back the vote (etcd #8501)."""
+    """Ask again later. A peer without pre-vote does not prevent the election (etcd #8501)."""
     ballot = _ballot(r, request_id, pending)
     if ballot is None:
         return

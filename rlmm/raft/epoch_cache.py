@@ -1,7 +1,7 @@
 """The epoch of each offset of the log (Kafka's LeaderEpochFileCache).
 
-An entry exists only for an epoch that has a record in the log: an election without data leaves
-nothing behind that truncation would have to find (KAFKA-10706).
+An entry exists only for an epoch that has a record in the log: an election without data leaves no
+entry that truncation would have to find (KAFKA-10706).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class EpochCache:
             return EpochEnd(self.last_epoch, log_end_offset)
         above = bisect_right(self._epochs, epoch)
         floor = self._epochs[above - 1] if above else min(epoch, self.base_epoch)
-        # A log that is empty behind a snapshot ends at its base.
+        # A log that is empty after a snapshot ends at its base.
         return EpochEnd(floor, self._starts[above] if self._starts else self.base_offset)
 
     def truncate_to(self, end_offset: int) -> None:
@@ -64,7 +64,7 @@ class EpochCache:
             self._epochs.pop()
 
     def advance_start(self, start_offset: int, log_end_offset: int) -> None:
-        """The log now begins at `start_offset`."""
+        """Move the log's start to `start_offset`."""
         base_epoch = self.epoch_of(start_offset - 1)
         kept = [
             (epoch, max(start, start_offset))
@@ -78,6 +78,6 @@ class EpochCache:
         self._starts = [start for _, start in kept]
 
     def reset(self, base_offset: int, base_epoch: int) -> None:
-        """The log is empty behind a snapshot."""
+        """Forget all epochs: the log is empty after a snapshot."""
         self.base_offset, self.base_epoch = base_offset, base_epoch
         self._epochs, self._starts = [], []

@@ -1,4 +1,4 @@
-"""BeginQuorumEpoch and EndQuorumEpoch, on the side of the voters that are told (KIP-595)."""
+"""BeginQuorumEpoch and EndQuorumEpoch, on the side of the voters that receive them (KIP-595)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from rlmm.raft.states import Follower, Prospective
 
 
 def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -> None:
-    """Follow the new leader. A Prospective that hears from its old leader returns to it."""
+    """Follow the new leader. A Prospective that gets this from its old leader returns to it."""
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:
         error = identity.refused_voter_key(r, request.voter, f"node {request.leader_id}")
@@ -34,7 +34,9 @@ def begin(r: Replica, correlation: Hashable, request: BeginQuorumEpochRequest) -
 
 
 def end(r: Replica, correlation: Hashable, request: EndQuorumEpochRequest) -> None:
-    """The leader resigned: the first successor stands at once, and pre-votes are given freely."""
+    """Handle the leader's resignation: the first preferred successor starts an election at once,
+    and followers grant pre-votes although they have a leader.
+    """
     error = _check(r, request.leader_epoch, request.leader_id)
     if error is Error.NONE:
         quorum_state.observe(r, request.leader_epoch, request.leader_id)

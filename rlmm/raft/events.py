@@ -10,7 +10,7 @@ Contract of the driver:
 - Every `RequestReceived` gets exactly one `SendResponse` with its `correlation`, now or later, in
   this incarnation. A correlation is any hashable handle.
 - Completions (`FlushCompleted`, `SnapshotInstalled`, ...) come after the work is done, in any order
-  relative to other events; the generation tells stale ones apart.
+  relative to other events; outdated ones are recognized by the generation.
 - An `OSError` of the disk is not an event: the node stops. A sync is never repeated.
 """
 
@@ -43,7 +43,7 @@ class ResponseReceived:
 
 @dataclass(frozen=True, slots=True)
 class RequestFailed:
-    """No usable answer: connection lost, time-out, garbage.
+    """A request without a usable answer: connection lost, time-out, garbage.
 
     `unsupported_version`: the peer does not know this version of the RPC (a pre-vote then counts as
     granted, so that a rolling upgrade elects leaders).
@@ -64,7 +64,7 @@ class ProposedBatch:
 
 @dataclass(frozen=True, slots=True)
 class Propose:
-    """Append these batches as neighbours, if this replica leads (`epoch` None: in any epoch).
+    """Append these batches one after the other, if this replica leads (`epoch` None: in any epoch).
     Answered by exactly one of `ProposalsCommitted` and `ProposalFailed`.
     """
 
@@ -83,7 +83,7 @@ class CommitLearned:
 
 @dataclass(frozen=True, slots=True)
 class FlushCompleted:
-    """The values of the `Flush` action, unchanged; of merged flushes those of the last suffice."""
+    """A flush is done, with the values of its `Flush` action (of the last one, if merged)."""
 
     epoch: int
     offset: int
@@ -92,7 +92,7 @@ class FlushCompleted:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotTaken:
-    """An own snapshot is complete and durable. Ask `core.snapshot_refusal` beforehand."""
+    """A snapshot of this replica is complete and durable. Check `core.snapshot_refusal` before."""
 
     snapshot: SnapshotId
     size_bytes: int
@@ -140,14 +140,14 @@ class SnapshotDamaged:
 
 @dataclass(frozen=True, slots=True)
 class BarrierRequested:
-    """A linearizable read wants to begin: see `WaitersDone` and `barriers.py`."""
+    """A linearizable read has arrived: see `WaitersDone` and `barriers.py`."""
 
     handle: Hashable
 
 
 @dataclass(frozen=True, slots=True)
 class AtLeastRequested:
-    """A read wants everything below `offset` applicable here first; any role."""
+    """A read waits until everything below `offset` may be applied here; in any role."""
 
     handle: Hashable
     offset: int
@@ -155,7 +155,7 @@ class AtLeastRequested:
 
 @dataclass(frozen=True, slots=True)
 class WaiterCancelled:
-    """Nobody waits for this proposal, barrier or offset any more (deadline, lost connection)."""
+    """The caller no longer waits for this proposal, barrier or offset (deadline, disconnect)."""
 
     handle: Hashable
 

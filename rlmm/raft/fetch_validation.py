@@ -17,8 +17,8 @@ def validate(
     the leader's log, and its end there. SnapshotId: the records that the follower lacks are no
     longer in the log.
 
-    The epoch before the log start stands for Kafka's "epoch of the oldest snapshot": Kafka's log
-    always starts at a snapshot, ours at a segment below one.
+    The epoch before the log start is used in place of Kafka's "epoch of the oldest snapshot":
+    Kafka's log always starts at a snapshot, ours at a segment below one.
     """
     snapshot = log.latest_snapshot
     if fetch_offset == 0 and log.start_offset == 0 and (snapshot is None or not snapshot[0]):

@@ -1,7 +1,7 @@
 """Fetch, on the follower's side: one request at a time, the next only when all is durable.
 
-So a fetch offset acknowledges only what a crash cannot take back, for observers too: they may
-become voters (KAFKA-17332). An Unattached replica uses the same request to find the leader.
+So a fetch offset acknowledges only records that survive a crash, for observers too: they may become
+voters (KAFKA-17332). An Unattached replica uses the same request to find the leader.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def answered(
     pending: PendingRequest,
     response: FetchResponse | FetchSnapshotResponse,
 ) -> None:
-    """Counts only from the leader followed now, in the epoch of the request (KAFKA-18723)."""
+    """Take a response of the leader followed now, in the request's epoch (KAFKA-18723)."""
     if r.fetch.in_flight != request_id:
         return
     r.fetch.in_flight = None
@@ -131,7 +131,7 @@ def _leader_lives(r: Replica, state: Follower, leader_high_watermark: int) -> No
 
 
 def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchResponse) -> bool:
-    """True if the answer is of use; a useless one is no sign of life of the leader."""
+    """Take a response; False if it can't be used: then it is no sign of life of the leader."""
     if response.diverging is not None:
         return diverged(r, state, response.diverging)
     if response.snapshot is not None:
@@ -148,8 +148,9 @@ def _take(r: Replica, state: Follower, pending: PendingRequest, response: FetchR
 
 
 def acceptable(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> tuple[Batch, ...]:
-    """The leading batches that continue this log, in epochs that neither fall nor pass the
-    leader's. A leader that reads while its log is truncated could send others (KAFKA-18723).
+    """The first batches that continue this log, in epochs that neither fall nor exceed the
+    leader's. A leader that reads while its log is truncated could send different ones
+    (KAFKA-18723).
     """
     end, epoch, keys = r.log.end_offset, r.log.last_epoch, r.voters.keys
     for count, batch in enumerate(batches):
@@ -180,7 +181,7 @@ def _another_quorum(r: Replica, state: Follower, batch: Batch) -> None:
 
 
 def _append(r: Replica, state: Follower, batches: tuple[Batch, ...]) -> bool:
-    """True if the answer was empty, or had at least one batch that continues the log."""
+    """Append the batches; True if there were none, or at least one continued the log."""
     good = acceptable(r, state, batches)
     if len(good) < len(batches):
         bad = batches[len(good)]
@@ -214,8 +215,9 @@ def _can_be(r: Replica, diverging: EpochEnd) -> bool:
 
 
 def diverged(r: Replica, state: Follower, diverging: EpochEnd) -> bool:
-    """Truncate to where this log may still agree with the leader's; repeated rounds converge. Below
-    the own high watermark that would undo a commit: stop, change nothing.
+    """Truncate to the offset up to which this log may still agree with the leader's; repeated
+    rounds converge. Below this replica's high watermark that would undo a commit: then stop, and
+    change nothing.
     """
     if not _can_be(r, diverging):
         r.warn(

@@ -1,9 +1,9 @@
-"""The high watermark: how far the log is committed.
+"""The high watermark: the offset up to which the log is committed.
 
-A leader sorts the voters' *durable* ends, its own flushed offset included; below the middle one
-everything is on a majority. It counts only past the epoch's first record, so that a record of this
-very epoch is on a majority (Raft, figure 8), and it never moves back. A leader outside the voter
-set does not count itself (KAFKA-16530).
+A leader sorts the voters' *durable* ends, its own flushed offset included; the records below the
+middle one are on a majority. It becomes the high watermark only past the epoch's first record, so
+that a record of this epoch is on a majority (Raft, figure 8), and it never moves back. A leader
+outside the voter set does not count itself (KAFKA-16530).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from rlmm.raft.states import Follower, Leader
 
 
 def own_durable_end(r: Replica) -> int:
-    """A leader counts itself only up to here (etcd #14370)."""
+    """The durable end up to which a leader counts itself (etcd #14370)."""
     return r.log.flushed_offset
 
 
@@ -35,14 +35,14 @@ def majority_end(r: Replica, leader: Leader) -> int:
 
 
 def may_commit(leader: Leader, end: int) -> bool:
-    """True past the epoch's first record only: counting replicas of older epochs' records is
-    unsafe.
+    """True only past the epoch's first record: to commit records of older epochs by counting
+    replicas is unsafe.
     """
     return end > leader.start_offset
 
 
 def update_as_leader(r: Replica) -> None:
-    """A follower acknowledged more, or more of the own log is durable."""
+    """Move the high watermark, after a follower acknowledged more or this log's own sync."""
     leader = r.state
     if not isinstance(leader, Leader):
         return
@@ -64,12 +64,12 @@ def update_as_leader(r: Replica) -> None:
 
 
 def learned(r: Replica, event: CommitLearned) -> None:
-    """The leader committed a proposal of this node, which its answer tells before the next fetch
-    does.
+    """Take the commit of a proposal of this node from the leader's answer, which arrives before the
+    next fetch response.
 
-    It counts only in the epoch of this log's last record: then this log is a part of that leader's
-    (Raft's log matching), and what is committed there below its end is committed here. A replica
-    that does not count (`damaged_tail.py`) learns from its fetches alone.
+    It is used only in the epoch of this log's last record: then this log is a prefix of that
+    leader's (Raft's log matching), and records below its end that are committed there are committed
+    here. A replica that does not count (`damaged_tail.py`) uses fetch responses only.
     """
     state = r.state
     if (
@@ -81,7 +81,7 @@ def learned(r: Replica, event: CommitLearned) -> None:
 
 
 def advance(r: Replica, high_watermark: int) -> None:
-    """Never back; apply only what is durable here as well."""
+    """Move the high watermark forward, never back; apply only records that are durable here too."""
     high_watermark = max(r.high_watermark, high_watermark)
     apply_to = max(r.apply_to, min(high_watermark, r.log.flushed_offset))
     if high_watermark == r.high_watermark and apply_to == r.apply_to:

@@ -1,10 +1,10 @@
 """Identity beyond the key: nodes with one id, copied directories.
 
 A key (node id, directory id) votes once in an epoch and acknowledges one log, so two processes with
-one key can undo a commit. The *incarnation* tells them apart: a number that is higher at each start
-of a directory, with a random part, carried by Fetch and Vote (-1: not told, as by Kafka's
-replicas). The older of two is refused and stops; the newer goes on, whichever is the copy: only the
-operator knows that.
+one key can undo a commit. They are distinguished by the *incarnation*: a number that is higher at
+each start of a directory, with a random part, sent in Fetch and Vote (-1: not sent, as by Kafka's
+replicas). The older of two is refused and stops; the newer goes on, even if it is the copy: only
+the operator can know that.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from rlmm.raft.states import Leader
 
 NOT_TOLD = -1
 INCARNATIONS_MAX = 4096
-"""Keys whose newest incarnation is remembered: recent voters, candidates and observers."""
+"""Limit of the keys whose newest incarnation is remembered: recent voters, candidates, observers.
+"""
 WHAT_TO_DO = (
     "a data directory was copied, or restored while its node ran, or a voter was formatted again "
     "by the line of its first time. Keep one, stop the other for good, and format it anew to join"
@@ -23,7 +24,7 @@ WHAT_TO_DO = (
 
 
 def is_older(r: Replica, key: ReplicaKey, incarnation: int) -> bool:
-    """True if a process with this key that started later has been heard of."""
+    """True if this replica has seen a process with this key that started later."""
     if incarnation == NOT_TOLD:
         return False
     newest = r.incarnations.get(key, NOT_TOLD)
@@ -84,10 +85,10 @@ def stop_as_the_older(r: Replica, peer: ReplicaKey) -> None:
 
 
 def refuses_second_process(r: Replica, request: VoteRequest) -> bool:
-    """True if this epoch's vote went to another process with the candidate's key, or may have: the
-    stored vote of an earlier life of this node names none. A candidate that restarts never stands
-    in the same epoch again, and one that asks again behind this node's restart soon stands in the
-    next: nothing honest is kept out for long.
+    """True if this epoch's vote went to a different process with the candidate's key, or may have:
+    the vote stored by an earlier process of this node has no incarnation. A candidate that restarts
+    never stands in the same epoch again, and one that asks again after this node's restart soon
+    stands in the next: a correct candidate is not refused for long.
     """
     if r.state.voted != request.candidate or request.incarnation == NOT_TOLD:
         return False

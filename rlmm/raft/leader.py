@@ -1,9 +1,9 @@
 """Becoming leader, staying it, and giving it up in order.
 
 The first batch of an epoch is LeaderChange; in a log without a voter set, KRaftVersion and Voters
-are in the same batch. The leader tells the voters with BeginQuorumEpoch until they fetch. It
-resigns when no majority has fetched for `check_quorum_ms` (cut off, it would hear nothing), and
-when its own disk has synced nothing for so long.
+are in the same batch. The leader sends BeginQuorumEpoch to the voters until they fetch. It resigns
+when no majority has fetched for `check_quorum_ms` (if it is cut off, no message of a new leader
+reaches it), and when its own disk has synced nothing for that time.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def begin(r: Replica, granting: tuple[int, ...]) -> None:
 
 
 def tell_voters(r: Replica, leader: Leader) -> None:
-    """BeginQuorumEpoch to every voter that has not fetched for a while."""
+    """Send BeginQuorumEpoch to every voter that has not fetched for a while."""
     period_ms = r.settings.begin_quorum_epoch_period_ms
     for key in r.voters.keys:
         known = leader.progress.get(key) if key != r.key else None
@@ -91,7 +91,7 @@ def lost_majority(r: Replica, leader: Leader) -> bool:
 
 
 def synced(r: Replica, leader: Leader) -> None:
-    """More of the own log is durable: the rest has as long again."""
+    """Restart the disk's time limit, since more of this log is durable."""
     all_is = r.log.flushed_offset == r.log.end_offset
     leader.sync_deadline_ms = NEVER_MS if all_is else r.now + r.settings.check_quorum_ms
 
@@ -135,7 +135,7 @@ def end_answered(r: Replica, request_id: int, pending: PendingRequest, *, ok: bo
 
 
 def tick(r: Replica, leader: Leader) -> None:
-    """Everything a leader does by the clock."""
+    """Do everything that a leader does by the clock."""
     if lost_majority(r, leader):
         r.warn(
             f"no majority of voters has fetched for {r.settings.check_quorum_ms} ms: this node "
@@ -173,7 +173,7 @@ def _expire_change(r: Replica, leader: Leader) -> None:
 
 
 def transfer_requested(r: Replica, event: TransferLeadership) -> None:
-    """Take no new records until the target has all there are, then resign in its favour."""
+    """Begin a transfer: take no new records until the target has all, then resign in its favour."""
     leader = r.state
     if not isinstance(leader, Leader) or r.shutting_down:
         leader_id = public_leader_id(r)
@@ -217,7 +217,7 @@ def _continue_transfer(r: Replica, leader: Leader) -> None:
 
 
 def continue_transfer(r: Replica) -> None:
-    """The high watermark or a replica moved."""
+    """Continue a transfer, after the high watermark moved or a replica caught up further."""
     if isinstance(r.state, Leader):
         _continue_transfer(r, r.state)
 

@@ -1,8 +1,8 @@
 """Appending as leader: write, wake the parked fetches, then flush.
 
 This order lets followers fetch and sync while the leader's own sync runs. Only durable records
-count (`high_watermark.py`), in the leader's own copy too. But followers commit without it, so a
-leader whose disk hangs would take records for ever: `leader.disk_hangs` ends that.
+count (`high_watermark.py`), in the leader's own log too. But a majority of followers is enough to
+commit, so a leader whose disk hangs would accept records for ever: `leader.disk_hangs` ends that.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from rlmm.raft.timers import NEVER_MS
 
 
 def append(r: Replica, leader: Leader, batches: tuple[Batch, ...]) -> None:
-    """The batches are at the log end, in the leader's epoch."""
+    """Append batches, which begin at the log end, in the leader's epoch."""
     replica_log.append(r, batches)
     barriers = leader.barriers
     if barriers.uncovered:
-        # Any record appended after a barrier's arrival proves it as well as a no-op does.
+        # Any record appended after a barrier's arrival serves it as well as a no-op.
         barriers.groups.append((r.log.end_offset, tuple(barriers.uncovered)))
         barriers.uncovered = []
     parked_fetches.answer_all(r, leader)

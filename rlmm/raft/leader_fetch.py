@@ -40,7 +40,7 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
         r.respond(correlation, FetchResponse(throttled, state.leader_id, state.epoch))
         return
     if progress.begins_uncounted(r, known, request):
-        # An idle log would never have anything behind this fetch to commit.
+        # An idle log would never get a record after this fetch to commit.
         leader_append.append_control(r, state, (NoOp(),))
     verdict = validate(r.log, request.fetch_offset, request.last_fetched_epoch)
     if verdict is not None:
@@ -55,7 +55,7 @@ def handle(r: Replica, correlation: Hashable, request: FetchRequest) -> None:
     if state.transfer is not None:
         leader.continue_transfer(r)
     if r.state is not state:
-        # This very fetch completed a change or a transfer: leadership ended with it.
+        # This fetch completed a change or a transfer, and leadership ended with it.
         moved = FetchResponse(Error.NOT_LEADER_OR_FOLLOWER, public_leader_id(r), r.epoch)
         r.respond(correlation, moved)
     elif parked_fetches.must_answer_now(r, request):
@@ -88,7 +88,7 @@ def _impossible(r: Replica, leader: Leader, request: FetchRequest) -> bool:
     if end > log.end_offset:
         never_written = epoch == leader.epoch
     else:
-        # Here the epoch begins above; it begins at one offset in every log that has it.
+        # Here the epoch begins above, and it begins at the same offset in every log that has it.
         has_epoch = log.epochs.end_offset_for(epoch, log.end_offset).epoch == epoch
         never_written = (
             log.start_offset < end and log.epochs.epoch_of(end - 1) < epoch and has_epoch
@@ -104,7 +104,9 @@ def _impossible(r: Replica, leader: Leader, request: FetchRequest) -> bool:
 
 
 def _elsewhere(r: Replica, state: Leader, verdict: EpochEnd | SnapshotId) -> FetchResponse:
-    """Acknowledges nothing, but shows that the replica lives."""
+    """The response for a diverging or too old log: it acknowledges nothing, but shows that the
+    replica is alive.
+    """
     return FetchResponse(
         Error.NONE,
         state.leader_id,

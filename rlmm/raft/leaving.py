@@ -1,7 +1,7 @@
 """Answers that a leader owes when it stops leading.
 
-Records that were appended stay in the log and may yet be committed by the next leader, so their
-proposers learn "unknown"; nothing else of the leadership survives (KAFKA-13114).
+Records that were appended stay in the log and may still be committed by the next leader, so the
+outcome for their proposers is "unknown"; no other state of the leadership is kept (KAFKA-13114).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from rlmm.raft.states import Leader, Resigned
 
 
 def public_leader_id(r: Replica) -> int:
-    """The leader to name to others; -1 once it has resigned."""
+    """The leader to name in responses; -1 once it has resigned."""
     return -1 if isinstance(r.state, Resigned) else r.state.leader_id
 
 

@@ -3,11 +3,11 @@
 Names and meaning are Kafka's (Vote 52, BeginQuorumEpoch 53, EndQuorumEpoch 54, DescribeQuorum 55,
 Fetch 1, FetchSnapshot 59, AddRaftVoter 80, RemoveRaftVoter 81, UpdateRaftVoter 82). The core never
 sees bytes, cluster id, topic and partition of a request, authorisation, or addresses: the driver
-fills in and takes out `leader_at`, the (host, port) of the leader that a message names (KIP-853),
-None if not told.
+sets and reads `leader_at`, the (host, port) of the leader that a message names (KIP-853), None if
+the message has none.
 
-Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) stands for "no replica",
-`NO_OFFSET` (-1) for "not known". Private tagged fields on the wire are marked *private*.
+Offsets count records. An *end offset* is exclusive. `NONE_ID` (-1) means "no replica", `NO_OFFSET`
+(-1) "not known". Private tagged fields on the wire are marked *private*.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ NO_OFFSET = -1
 
 
 class ReplicaKey(NamedTuple):
-    """The identity of a replica: node id and the directory it was formatted with (Kafka's text
-    form; empty: not told). A wiped disk is another replica (KIP-853).
+    """The identity of a replica: node id and the directory id it was formatted with (Kafka's text
+    form; empty: not given). A wiped disk is a new replica (KIP-853).
     """
 
     node_id: int
@@ -61,7 +61,7 @@ class Error(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A member of the voter set. `endpoints` is the driver's: the core only hands it on."""
+    """A member of the voter set. `endpoints` is used by the driver; the core only passes it on."""
 
     key: ReplicaKey
     endpoints: tuple[object, ...] = ()
@@ -69,7 +69,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class VoterSet:
-    """Voters by ascending node id; node ids are unique whatever the directory."""
+    """Voters by ascending node id; each node id occurs once, even with different directories."""
 
     voters: tuple[Voter, ...] = ()
 
@@ -92,7 +92,7 @@ class LeaderChange:
 
 @dataclass(frozen=True, slots=True)
 class KRaftVersion:
-    """Voters are kept in the log from version 1 on (KIP-853)."""
+    """The KRaft version; from version 1 on, voters are in the log (KIP-853)."""
 
     version: int = 1
 
@@ -159,7 +159,8 @@ class SnapshotRead:
 
 @dataclass(frozen=True, slots=True)
 class VoteRequest:
-    """`last_offset` is the candidate's log end offset, `voter` the replica it is meant for.
+    """A request for a vote. `last_offset` is the candidate's log end offset, `voter` the replica
+    that is asked.
 
     `all_answered` (*private*): every voter has answered this round and no log is longer than the
     candidate's (`damaged_tail.py`). `incarnation` (*private*): see `identity.py`.
@@ -177,11 +178,12 @@ class VoteRequest:
 
 @dataclass(frozen=True, slots=True)
 class VoteResponse:
-    """`last_epoch` and `last_offset` are the voter's own log end (*private*, -1 if not told; a
-    voter for another candidate in the epoch tells no `last_offset`, `damaged_tail.py`).
+    """The answer to a VoteRequest. `last_epoch` and `last_offset` are the voter's own log end
+    (*private*, -1 if not given; a voter that voted for a different candidate in the epoch gives no
+    `last_offset`, `damaged_tail.py`).
 
-    `tail_was_cut` (*private*): it refused, or would, because its own tail was cut, or because it
-    was formatted and remembers nothing.
+    `tail_was_cut` (*private*): the voter refused, or would refuse, because its own tail was cut, or
+    because it was formatted and remembers nothing.
     """
 
     error: Error
@@ -253,9 +255,9 @@ class FetchRequest:
 
 @dataclass(frozen=True, slots=True)
 class FetchResponse:
-    """At most one of records, `diverging` and `snapshot`.
+    """The answer to a fetch: at most one of records, `diverging` and `snapshot`.
 
-    Outgoing, the core sets `read` and the driver puts the bytes there; incoming, the driver sets
+    Outgoing, the core sets `read` and the driver adds the bytes; incoming, the driver sets
     `batches`: whole ones, CRC checked, up to the first bad one. `high_watermark` is -1 while the
     leader has not committed in its own epoch.
     """
@@ -314,7 +316,7 @@ class RemoveVoterRequest:
 
 @dataclass(frozen=True, slots=True)
 class UpdateVoterRequest:
-    """The request of a voter whose endpoints are not those of the voter set."""
+    """The request of a voter whose endpoints differ from those in the voter set."""
 
     epoch: int
     voter: Voter
@@ -334,7 +336,7 @@ class UpdateVoterResponse:
 
 @dataclass(frozen=True, slots=True)
 class VoterChangeResponse:
-    """The answer to a change of the voters. REQUEST_TIMED_OUT: the outcome is unknown, look at the
+    """The answer to a change of the voters. REQUEST_TIMED_OUT: the outcome is unknown; check the
     voters before trying again.
     """
 
@@ -344,12 +346,12 @@ class VoterChangeResponse:
 
 @dataclass(frozen=True, slots=True)
 class DescribeQuorumRequest:
-    """A question that the leader alone answers."""
+    """A request that only the leader answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaDescription:
-    """Times are of the core's own clock, milliseconds; -1 for never."""
+    """The leader's state of a replica. Times are of the core's clock, milliseconds; -1: never."""
 
     key: ReplicaKey
     log_end_offset: int

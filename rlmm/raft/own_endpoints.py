@@ -1,8 +1,9 @@
-"""A voter that listens elsewhere than the voter set says tells the leader (KIP-853, UpdateVoter).
+"""A voter whose endpoints differ from those in the voter set reports them to the leader (KIP-853,
+UpdateVoter).
 
-It asks once it follows, and again every fetch time-out (half of it after an error) until its own
-log has the new endpoints. A leader whose own address changed writes that with the first batch of
-its epoch. Votes and majorities do not change.
+It sends the request once it follows, and again every fetch timeout (half of it after an error)
+until its own log has the new endpoints. A leader whose own address changed writes it with the first
+batch of its epoch. Votes and majorities do not change.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def outdated(r: Replica) -> bool:
 
 
 def next_due_ms(r: Replica) -> int | None:
-    """The time of the next `poll`; None: nothing to tell."""
+    """The time of the next `poll`; None: there is nothing to report."""
     state = r.state
     if not isinstance(state, Follower) or not state.has_fetched or r.shutting_down:
         return None
@@ -40,7 +41,7 @@ def next_due_ms(r: Replica) -> int | None:
 
 
 def poll(r: Replica) -> None:
-    """Tell the leader, if it is time."""
+    """Send the request to the leader, if it is due."""
     due_ms = next_due_ms(r)
     if due_ms is None or due_ms > r.now:
         return
@@ -52,7 +53,7 @@ def poll(r: Replica) -> None:
 
 
 def ended(r: Replica, request_id: int, error: Error | None) -> None:
-    """Answered, or failed (None). It is done once the record has come with the log."""
+    """Take the answer; None: the request failed. It is done once this log has its record."""
     if r.update.in_flight != request_id:
         return
     r.update.in_flight = None

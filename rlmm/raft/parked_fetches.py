@@ -1,10 +1,10 @@
-"""Answers to fetches, at once or when there is news.
+"""Responses to fetches, at once or when there is something new.
 
 A valid fetch with nothing to read is parked, one for each replica, until the log grows, its wait
-ends, or leadership does. A high watermark past the replica's ends it as well (KIP-1166), but not at
-once: the next records mostly follow soon and take the news along, which halves the fetches of a
-busy quorum. A node that waits for its own commit is not slower by it: the answer to its Produce
-says as much (`high_watermark.learned`).
+ends, or leadership ends. A high watermark above the replica's ends the wait as well (KIP-1166), but
+not at once: the next records usually follow soon, and one response has both, which halves the
+fetches of a busy quorum. This does not delay a node that waits for its own commit: the answer to
+its Produce reports it (`high_watermark.learned`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rlmm.raft.states import Leader, ParkedFetch
 
 
 def success(r: Replica, leader: Leader, request: FetchRequest) -> FetchResponse:
-    """The records behind the fetch offset, if there are any, and the high watermark."""
+    """The response with the records from the fetch offset on, if any, and the high watermark."""
     log = r.log
     read = None
     if request.fetch_offset < log.end_offset:
@@ -39,7 +39,7 @@ def must_answer_now(r: Replica, request: FetchRequest) -> bool:
 
 
 def park(r: Replica, leader: Leader, correlation: Hashable, request: FetchRequest) -> None:
-    """A replica's newer fetch replaces its older one, which is answered empty."""
+    """Park a fetch. It replaces an older one of the replica, which gets an empty response."""
     older = leader.parked.pop(request.replica, None)
     if older is not None:
         r.respond(older.correlation, success(r, leader, older.request))
@@ -54,7 +54,7 @@ def _lacks_news(leader: Leader, request: FetchRequest) -> bool:
 
 
 def answer_all(r: Replica, leader: Leader) -> None:
-    """The log grew."""
+    """Answer all parked fetches, after the log grew."""
     if leader.parked:
         parked, leader.parked = leader.parked, {}
         for each in parked.values():
@@ -62,7 +62,7 @@ def answer_all(r: Replica, leader: Leader) -> None:
 
 
 def answer_soon(r: Replica, leader: Leader) -> None:
-    """The high watermark moved: fetches that were not told do not wait their whole time."""
+    """Shorten the wait of parked fetches that do not have the new high watermark."""
     latest_ms = r.now + r.settings.commit_news_wait_max_ms
     for each in leader.parked.values():
         if each.deadline_ms > latest_ms and _lacks_news(leader, each.request):

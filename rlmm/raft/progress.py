@@ -1,7 +1,7 @@
 """The leader's knowledge of each replica that fetches (Kafka's LeaderState.ReplicaState).
 
-A replica is its key: the same node id with another directory is another replica, and counts as an
-observer until it is made a voter.
+A replica is identified by its key: the same node id with a different directory is a different
+replica, and counts as an observer until it is made a voter.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rlmm.raft.states import Leader, Progress
 
 
 def of(r: Replica, leader: Leader, key: ReplicaKey) -> Progress | None:
-    """The replica's progress, made on first sight; None: too many observers."""
+    """The replica's progress, created at its first fetch; None: there are too many observers."""
     progress = leader.progress.get(key)
     if progress is None:
         voters = r.voters.keys
@@ -32,13 +32,13 @@ def of(r: Replica, leader: Leader, key: ReplicaKey) -> Progress | None:
 
 
 def fetched(r: Replica, progress: Progress) -> None:
-    """Any fetch shows that the replica lives and still follows."""
+    """Record a fetch: it shows that the replica is alive and still follows."""
     progress.last_fetch_ms = r.now
 
 
 def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
-    """A valid fetch: everything below `end_offset` is durable there, nothing above. It may be less
-    than before, after that replica's tail was cut; commits stand.
+    """Take a valid fetch: everything below `end_offset` is durable at the replica, nothing above.
+    It may be less than before, after the replica's tail was cut; commits remain valid.
     """
     leader_end = r.log.end_offset
     if end_offset >= leader_end:
@@ -52,9 +52,10 @@ def acknowledged(r: Replica, progress: Progress, end_offset: int) -> None:
 
 
 def _needs_no_snapshot(r: Replica, wanted: SnapshotId | None, end_offset: int) -> bool:
-    """True if a cut takes nothing that a replica with all below `end_offset` lacks: it has what is
-    committed, or all below the end of a snapshot that was taken after the one it downloaded.
-    Behind that one itself it may still lack much, and the next snapshot could overtake it.
+    """True if a cut removes no record that a replica with all below `end_offset` lacks: it has all
+    committed records, or all below the end of a snapshot that was taken after the one it
+    downloaded. Directly after the downloaded one it may still lack much, and the next snapshot
+    could overtake it.
     """
     if end_offset >= r.high_watermark:
         return True
@@ -65,11 +66,13 @@ def _needs_no_snapshot(r: Replica, wanted: SnapshotId | None, end_offset: int) -
 
 
 def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> bool:
-    """Note whether its fetches count (`damaged_tail.py`). True: the first of its life does not."""
+    """Record whether the replica's fetches count (`damaged_tail.py`). True: this is the first fetch
+    of its process, and does not count.
+    """
     same_life = progress.incarnation == request.incarnation
     first = not request.counts and (progress.counts or not same_life)
     if progress.counts != request.counts:
-        progress.end_offset = NO_OFFSET  # what it said while it did not count stays uncounted
+        progress.end_offset = NO_OFFSET  # earlier fetches that did not count stay uncounted
     progress.counts, progress.incarnation = request.counts, request.incarnation
     if first:
         progress.first_seen_end = r.log.end_offset
@@ -77,9 +80,8 @@ def begins_uncounted(r: Replica, progress: Progress, request: FetchRequest) -> b
 
 
 def told_high_watermark(leader: Leader, request: FetchRequest) -> int:
-    """The high watermark for the answer. An uncounted replica is told none before something
-    appended behind its first fetch is committed: that proves a majority that follows this leader
-    without it.
+    """The high watermark for the response. An uncounted replica gets none until a record appended
+    after its first fetch is committed: that proves that a majority without it follows this leader.
     """
     known = None if request.counts else leader.progress.get(request.replica)
     if known is None or leader.high_watermark > known.first_seen_end:
@@ -106,7 +108,7 @@ def by_end_offset(r: Replica, leader: Leader) -> tuple[ReplicaKey, ...]:
 
 
 def describe(r: Replica) -> DescribeQuorumResponse:
-    """DescribeQuorum; only a leader knows."""
+    """The answer to DescribeQuorum; only a leader has the replicas' progress."""
     leader = r.state
     if not isinstance(leader, Leader):
         return DescribeQuorumResponse(Error.NOT_LEADER_OR_FOLLOWER, leader.leader_id, r.epoch)

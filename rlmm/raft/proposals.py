@@ -1,4 +1,4 @@
-"""Records proposed to the leader: appended as neighbours, acknowledged when committed.
+"""Records proposed to the leader: appended one after the other, acknowledged when committed.
 
 A proposal for a past epoch is refused; one that was appended and then lost its leader ends as
 "unknown" (`leaving.py`). The queue is bounded: refusal is the back-pressure.
@@ -49,7 +49,9 @@ def _refuse(r: Replica, event: Propose, error: Error) -> None:
 
 
 def acknowledge(r: Replica, leader: Leader) -> None:
-    """The high watermark moved: everything below it survives any minority."""
+    """Acknowledge proposals below the high watermark, after it moved: they survive the loss of any
+    minority.
+    """
     proposals, high_watermark = leader.proposals, leader.high_watermark
     done = []
     while proposals and proposals[0].end_offset <= high_watermark:

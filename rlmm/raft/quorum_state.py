@@ -15,9 +15,9 @@
 | any | Unattached or Follower | a higher epoch without or with a leader |
 | no leader known | Follower | the leader of the epoch is learned |
 
-Only Prospective becomes Candidate, only Candidate raises the epoch to stand. Whatever changes the
-epoch, leader or vote is persisted before any action that depends on it. Prospective and Resigned
-change none of them, so they write nothing.
+Only Prospective becomes Candidate, and only Candidate raises the epoch to stand for election. A
+change of epoch, leader or vote is persisted before any action that depends on it. Prospective and
+Resigned change none of them, so they write nothing.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def persist(r: Replica) -> None:
 
 
 def _enter(r: Replica, state: State) -> None:
-    """The one place where the state changes."""
+    """Change the state; the only function that does."""
     before, r.state = r.state, state
     r.requests.clear()
     r.fetch.in_flight = None
@@ -80,7 +80,9 @@ def _enter(r: Replica, state: State) -> None:
 
 
 def to_unattached(r: Replica, epoch: int, leader_id: int = NONE_ID) -> None:
-    """A higher epoch, or the same one after a lost pre-vote or a silent leader."""
+    """Become Unattached in a higher epoch, or in the same one after a lost pre-vote or when the
+    leader no longer answers.
+    """
     old = r.state
     voted = None
     if epoch == old.epoch:
@@ -110,7 +112,7 @@ def to_prospective(r: Replica) -> None:
 
 
 def to_candidate(r: Replica) -> None:
-    """The epoch rises by one and this replica votes for itself in it."""
+    """Become a candidate: the epoch rises by one, and this replica votes for itself in it."""
     old = r.state
     assert isinstance(old, Prospective), old
     deadline_ms = r.now + r.settings.election_timeout(r.jitter())
@@ -124,7 +126,7 @@ def _ballots(r: Replica) -> dict[ReplicaKey, Ballot]:
 
 
 def to_leader(r: Replica) -> Leader:
-    """The vote stays stored beside the leadership (KAFKA-18389)."""
+    """Become the leader; the vote stays stored beside the leadership (KAFKA-18389)."""
     old = r.state
     assert isinstance(old, Candidate), old
     state = Leader(
@@ -140,7 +142,7 @@ def to_leader(r: Replica) -> Leader:
 
 
 def to_follower(r: Replica, epoch: int, leader_id: int) -> None:
-    """The leader of an equal or higher epoch is known; never this replica itself (KAFKA-18379)."""
+    """Follow the leader of an equal or higher epoch, which is never this replica (KAFKA-18379)."""
     old = r.state
     assert leader_id not in (NONE_ID, r.key.node_id)
     voted = None
@@ -153,7 +155,7 @@ def to_follower(r: Replica, epoch: int, leader_id: int) -> None:
 
 
 def to_resigned(r: Replica, preferred: tuple[ReplicaKey, ...]) -> None:
-    """Give up leadership and tell the voters, in the order of succession."""
+    """Give up leadership and notify the voters, in the order of succession."""
     old = r.state
     assert isinstance(old, Leader), old
     notices = {key: EndNotice(due_ms=r.now) for key in r.voters.keys if key != r.key}

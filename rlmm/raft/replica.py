@@ -1,9 +1,10 @@
 """One replica's memory, which all rules of the core read and change. No rules here.
 
 `out` collects the actions of the step in progress, in order. `high_watermark` never falls in one
-incarnation; a *leader* tells others `Leader.high_watermark`, unknown until it has committed in its
-own epoch. `leader_heard_ms` and `leader_high_watermark` are the last answer of the followed
-leaders, and its time: no rule depends on them, they tell how far behind this replica may be.
+process; a *leader* sends `Leader.high_watermark` to the others, which is unknown until it has
+committed in its own epoch. `leader_heard_ms` and `leader_high_watermark` are the time and content
+of the last answer of a followed leader: no rule depends on them, they show how far this replica may
+be behind.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class LogView:
 
 @dataclass(slots=True)
 class Download:
-    """A snapshot on its way here; `position` is the next byte wanted."""
+    """A snapshot being downloaded; `position` is the next byte to fetch."""
 
     snapshot: SnapshotId
     position: int = 0
@@ -101,7 +102,7 @@ class FetchLoop:
 
 @dataclass(slots=True)
 class UpdateLoop:
-    """The request that tells the leader this voter's endpoints (`own_endpoints.py`)."""
+    """The request that reports this voter's endpoints to the leader (`own_endpoints.py`)."""
 
     in_flight: int | None = None
     due_ms: int = 0
@@ -195,9 +196,9 @@ class Replica:
 
     @property
     def is_electable(self) -> bool:
-        """A voter, or one whose removal is in its log and not known to be committed: it may be the
-        only one with the longest log, without which nobody could be elected (Ongaro's thesis,
-        4.2.2). It needs a majority of the new set and does not count itself.
+        """True for a voter, and for one whose removal is in its log but not known to be committed:
+        it may be the only one with the longest log, without which no leader could be elected
+        (Ongaro's thesis, 4.2.2). It needs a majority of the new set and does not count itself.
         """
         return self.key in self.voters.in_force(self.high_watermark)
 
@@ -210,7 +211,7 @@ class Replica:
         return self.state.epoch
 
     def emit(self, action: Action) -> None:
-        """Nothing follows a Fatal."""
+        """Add an action; actions after a Fatal are dropped."""
         if not self.failed:
             self.out.append(action)
 
@@ -221,7 +222,7 @@ class Replica:
         self.emit(Warn(message, trouble))
 
     def fail(self, message: str) -> None:
-        """The last action there will be."""
+        """Emit Fatal, the last action."""
         self.emit(Fatal(message))
         self.failed = True
 

@@ -1,7 +1,7 @@
 """Changes of the log, as the core orders and remembers them.
 
 `generation` counts truncations and installed snapshots: a flush that was started before one of them
-says nothing about what is at those offsets now, and its completion is ignored.
+does not prove that the records now at those offsets are durable, and its completion is ignored.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def append(r: Replica, batches: tuple[Batch, ...]) -> None:
 
 
 def request_flush(r: Replica) -> None:
-    """Ask once for everything that is not durable yet."""
+    """Request one flush of everything that is not durable yet."""
     log = r.log
     if log.flush_requested < log.end_offset:
         log.flush_requested = log.end_offset
@@ -37,8 +37,8 @@ def request_flush(r: Replica) -> None:
 
 
 def flushed(r: Replica, event: FlushCompleted) -> bool:
-    """True if more of the log is durable now. A completion for another generation or epoch is about
-    a log that is gone (etcd's stale-append race).
+    """Take a flush; True if more of the log is durable now. A completion of a different generation
+    or epoch is about a log that was replaced (etcd's stale-append race).
     """
     log = r.log
     if event.generation != log.generation or not log.flushed_offset < event.offset:
@@ -69,7 +69,7 @@ def truncate_to(r: Replica, end_offset: int) -> None:
 def replace_by_snapshot(
     r: Replica, snapshot: SnapshotId, size_bytes: int, voters: VoterSet | None
 ) -> None:
-    """The whole log is now the snapshot and nothing behind it."""
+    """Replace the whole log by the snapshot; no record follows it."""
     log = r.log
     end = snapshot.end_offset
     log.start_offset = log.end_offset = log.flushed_offset = log.flush_requested = end

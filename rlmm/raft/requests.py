@@ -9,8 +9,8 @@ from rlmm.raft.states import Leader
 
 
 def send(r: Replica, peer: ReplicaKey, request: PeerRequest, deadline_ms: int) -> int:
-    """Returns the id; the deadline is the core's own. Changing the state forgets all requests, so
-    an old answer finds none.
+    """Send a request; returns its id. The deadline is the core's own. A change of the state forgets
+    all requests, so an old answer matches none.
     """
     request_id = r.next_request_id
     r.next_request_id += 1
@@ -40,7 +40,7 @@ def leader_only(r: Replica, node_id: int, epoch: int) -> Error:
 
 
 def stale(r: Replica, node_id: int, epoch: int) -> Error:
-    """Refuse a replica that has not heard of the present epoch; the answer names it."""
+    """Refuse a replica in an older epoch; the response has the present one."""
     r.warn(
         f"node {node_id} asks in epoch {epoch}, and this one knows of epoch {r.epoch}: refused. "
         "A node that is new, was stopped or cut off recovers by itself; if this line keeps coming, "
@@ -50,7 +50,7 @@ def stale(r: Replica, node_id: int, epoch: int) -> Error:
 
 
 def impossible(r: Replica, node_id: int, said: str) -> Error:
-    """Refuse a request that no replica would send."""
+    """Refuse a request that no correct replica sends."""
     r.warn(
         f"node {node_id} {said}, which cannot be: refused. Its data directory is damaged, or it is "
         "another program: look at its log, and at what runs at its address"

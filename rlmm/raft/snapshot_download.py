@@ -1,8 +1,8 @@
 """Downloading a snapshot from the leader, piece by piece, and replacing the log by it.
 
-Each piece must be of the snapshot and at the position asked for. A download survives lost answers
-and a change of leader: equal ids mean equal bytes on every replica. When it is complete it replaces
-the *whole* log, and only then is anything fetched again.
+Each piece must be of the requested snapshot and position. A download survives lost responses and a
+change of leader: equal ids mean equal bytes on every replica. When it is complete it replaces the
+*whole* log, and only then does the replica fetch again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,17 @@ from rlmm.raft.states import Follower
 
 
 def acceptable(r: Replica, snapshot: SnapshotId) -> bool:
-    """Only one that takes this replica forward: what is committed here stays below its end."""
+    """True for a snapshot that ends above all records committed here."""
     return snapshot.end_offset > r.high_watermark and 0 <= snapshot.epoch <= r.epoch
 
 
 def begin(r: Replica, snapshot: SnapshotId) -> bool:
-    """The leader says that only `snapshot` has what this replica needs. False: it can't be."""
+    """Begin to download `snapshot`, since the leader's log no longer has the records that this
+    replica needs. False: the snapshot is refused.
+    """
     if not acceptable(r, snapshot):
         r.warn(
-            f"node {r.state.leader_id} offers snapshot {snapshot}, and this node has committed up "
+            f"node {r.state.leader_id} offers snapshot {snapshot}, but this node has committed up "
             f"to {r.high_watermark}: refused; compare the two nodes' logs",
             trouble=LEADERS_LOG,
         )
@@ -49,7 +51,7 @@ def request_piece(r: Replica, peer: ReplicaKey, download: Download) -> int:
 
 
 def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
-    """True for the piece asked for, of the snapshot asked for, and not past its end."""
+    """True for the requested piece of the requested snapshot, if it is not past its end."""
     return (
         response.snapshot == download.snapshot
         and response.position == download.position
@@ -59,12 +61,14 @@ def wanted(download: Download, response: FetchSnapshotResponse) -> bool:
 
 
 def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bool:
-    """Take a piece from the followed leader, as the caller has checked. True: it was wanted."""
+    """Take a piece; the caller has checked that it is from the followed leader. True: it was the
+    requested one.
+    """
     download = r.download
     if download is None or download.writing or download.installing:
         return False
     if response.error in (Error.SNAPSHOT_NOT_FOUND, Error.POSITION_OUT_OF_RANGE):
-        # The leader has another one by now: start again from Fetch.
+        # The leader has a newer one by now: start again from Fetch.
         r.download = None
         r.fetch.due_ms = r.now + r.settings.retry_backoff_ms
         return False
@@ -73,8 +77,8 @@ def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bo
         return False
     if not wanted(download, response):
         r.warn(
-            f"node {state.leader_id} answered {response.snapshot} at {response.position} where "
-            f"{download.snapshot} at {download.position} was asked for: the download starts anew"
+            f"node {state.leader_id} sent {response.snapshot} at {response.position}, but "
+            f"{download.snapshot} at {download.position} was requested: the download starts again"
         )
         r.download = None
         r.fetch.due_ms = r.now + r.settings.pre_vote_retry_ms
@@ -90,7 +94,7 @@ def answered(r: Replica, state: Follower, response: FetchSnapshotResponse) -> bo
 
 
 def written(r: Replica, event: SnapshotChunkWritten) -> None:
-    """The piece is stored: ask for the next, or install."""
+    """Fetch the next piece, or install the snapshot, after a piece was stored."""
     download = r.download
     if download is None or download.snapshot != event.snapshot or not download.writing:
         return
@@ -101,7 +105,9 @@ def written(r: Replica, event: SnapshotChunkWritten) -> None:
 
 
 def _install(r: Replica, download: Download) -> None:
-    """Leadership may have moved since the download began: check again what it would replace."""
+    """Install the snapshot. It is checked again first, since leadership may have moved since the
+    download began.
+    """
     if not isinstance(r.state, Follower) or not acceptable(r, download.snapshot):
         r.download = None
         return
@@ -126,8 +132,8 @@ def installed(r: Replica, event: SnapshotInstalled) -> None:
 def damaged(r: Replica, event: SnapshotDamaged) -> None:
     if r.download is not None and r.download.snapshot == event.snapshot:
         r.warn(
-            f"snapshot {event.snapshot} arrived damaged, or is not of this quorum (the log says "
-            "which): fetched anew",
+            f"snapshot {event.snapshot} arrived damaged, or belongs to a different quorum (see the "
+            "log): it is fetched again",
             trouble=LEADERS_LOG,
         )
         r.download = None
@@ -137,7 +143,7 @@ def damaged(r: Replica, event: SnapshotDamaged) -> None:
 
 
 def _resume(r: Replica) -> None:
-    """Installing may have taken long, which says nothing about the leader."""
+    """Follow on after the installation, which may have taken long: restart the leader's timeout."""
     r.fetch.due_ms = r.now
     if isinstance(r.state, Follower):
         r.state.deadline_ms = r.now + r.settings.fetch_timeout_ms

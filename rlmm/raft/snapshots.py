@@ -55,7 +55,7 @@ def deleted(r: Replica, event: SnapshotsDeleted) -> None:
 
 
 def log_start_advanced(r: Replica, event: LogStartAdvanced) -> None:
-    """Only what a snapshot covers and what is committed may go."""
+    """Move the log's start; only committed records that a snapshot covers may be removed."""
     log, newest, start = r.log, r.log.latest_snapshot, event.log_start_offset
     if start <= log.start_offset:
         return
@@ -70,8 +70,8 @@ def log_start_advanced(r: Replica, event: LogStartAdvanced) -> None:
 
 
 def wanted(r: Replica) -> tuple[SnapshotId, ...]:
-    """Snapshots that a replica downloads from this leader, or whose following log it still fetches,
-    oldest first. A replica that has not fetched for `download_forgotten_ms` wants none.
+    """Snapshots that a replica downloads from this leader, or after whose end it still fetches the
+    log, oldest first. A replica that has not fetched for `download_forgotten_ms` needs none.
     """
     if not isinstance(r.state, Leader):
         return ()
@@ -81,7 +81,9 @@ def wanted(r: Replica) -> tuple[SnapshotId, ...]:
 
 
 def serve(r: Replica, correlation: Hashable, request: FetchSnapshotRequest) -> None:
-    """A piece of a snapshot. It shows that the replica lives, and acknowledges nothing."""
+    """Send a piece of a snapshot. The request shows that the replica is alive, and acknowledges
+    nothing.
+    """
     error = leader_only(r, request.replica.node_id, request.epoch)
     state = r.state
     size = r.log.snapshots.get(request.snapshot)

@@ -1,4 +1,4 @@
-"""The start of a replica from what recovery found (Kafka's QuorumState.initialize)."""
+"""The start of a replica from the recovered state (Kafka's QuorumState.initialize)."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ from rlmm.raft.states import Follower, Resigned, State, Unattached
 
 
 def start(r: Replica, initial: InitialState) -> None:
-    """A restart never resumes as leader: what it wrote and lost must keep a unique identity."""
+    """Start a replica. It never resumes as leader: records that it wrote and lost in that epoch
+    must not be replaced by different ones of the same epoch and offset.
+    """
     log = r.log
     if log.start_offset > 0 and all(
         snapshot.end_offset < log.start_offset for snapshot in log.snapshots
     ):
         r.fail(
-            f"the metadata log starts at {log.start_offset} and no snapshot covers what is below. "
+            f"the metadata log starts at {log.start_offset}, but no snapshot covers records below. "
             f"What to do: {REPLACE_REPLICA}"
         )
         return
     stored = initial.quorum
     if stored is None and log.end_offset > 0:
         r.fail(
-            "the log holds records but the quorum state is missing: this node may have voted. "
+            "the log has records, but the quorum state is missing: this node may have voted. "
             f"What to do: {REPLACE_REPLICA}"
         )
         return
@@ -53,7 +55,7 @@ def _first_state(r: Replica, stored: PersistedState) -> State:
     if stored.leader_id != NONE_ID and _reachable(r, stored.leader_id):
         fetch_deadline_ms = r.now + r.settings.fetch_timeout_ms
         return Follower(stored.epoch, stored.leader_id, stored.voted, fetch_deadline_ms)
-    # Remembers a leader it cannot reach, so that it votes for nobody else in that epoch.
+    # It remembers a leader that it cannot reach, so that it does not vote in that epoch.
     return Unattached(stored.epoch, stored.leader_id, stored.voted, deadline_ms)
 
 

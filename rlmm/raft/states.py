@@ -29,7 +29,7 @@ class Unattached:
 
 @dataclass(slots=True)
 class Ballot:
-    """One voter's request and answer in a round. `said_cut`: it told that its tail was cut."""
+    """One voter's request and answer in a round. `said_cut`: it reported that its tail was cut."""
 
     in_flight: int | None = None
     due_ms: int = 0
@@ -41,7 +41,7 @@ class Ballot:
 
 @dataclass(slots=True)
 class Prospective:
-    """Asks for pre-votes: raises no epoch, persists nothing (KIP-996)."""
+    """A replica that requests pre-votes: it raises no epoch and persists nothing (KIP-996)."""
 
     role: ClassVar[Role] = Role.PROSPECTIVE
     epoch: int
@@ -64,9 +64,9 @@ class Candidate:
 @dataclass(slots=True)
 class Progress:
     """A replica as its leader sees it. `end_offset` is acknowledged in this epoch, last at
-    `acknowledged_ms`; other fetches, as of a snapshot, show only that it lives. While it does not
-    `count`, `first_seen_end` is where the leader's log ended at the first such fetch of this
-    `incarnation`. `snapshot`: the one it last asked a piece of, until it has caught up.
+    `acknowledged_ms`; other fetches, as of a snapshot, show only that it is alive. While it does
+    not `count`, `first_seen_end` is the end of the leader's log at the first such fetch of this
+    `incarnation`. `snapshot`: the one of which it last fetched a piece, until it has caught up.
     """
 
     end_offset: int = NO_OFFSET
@@ -148,9 +148,10 @@ class Leader:
 
 @dataclass(slots=True)
 class Follower:
-    """`has_fetched`: successfully, since it became follower. `leader_resigned`: the leader told so.
-    `first_high_watermark`: the first that the leader told. Later ones it may never reach under
-    load, and everything acknowledged before this node followed lies below the first.
+    """A follower. `has_fetched`: successfully, since it became follower. `leader_resigned`: the
+    leader announced it. `first_high_watermark`: the first one that the leader sent: under load a
+    follower may never reach later ones, and all records acknowledged before this node followed lie
+    below the first.
     """
 
     role: ClassVar[Role] = Role.FOLLOWER
@@ -174,7 +175,9 @@ class EndNotice:
 
 @dataclass(slots=True)
 class Resigned:
-    """Led this epoch, here or in an earlier life; leads and votes in it no more."""
+    """A replica that led this epoch, in this process or an earlier one, and resigned: it no longer
+    leads or votes in it.
+    """
 
     role: ClassVar[Role] = Role.RESIGNED
     epoch: int

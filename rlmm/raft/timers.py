@@ -9,16 +9,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 NEVER_MS = 1 << 62
-"""A deadline that does not come."""
+"""A deadline that is never reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
     """Times in milliseconds. An election time-out is drawn from [T, 2T).
 
-    `commit_news_wait_max_ms`: how long a follower's fetch that has news of a commit only waits for
-    records to go with it (`parked_fetches.py`). `download_forgotten_ms`: how long a snapshot stays
-    wanted after the last fetch of the replica that downloads it (`snapshots.py`).
+    `commit_news_wait_max_ms`: how long a follower's fetch for which there is only a new high
+    watermark waits for records (`parked_fetches.py`). `download_forgotten_ms`: how long a snapshot
+    is kept after the last fetch of the replica that downloads it (`snapshots.py`).
     """
 
     election_timeout_ms: int = 1000
@@ -53,17 +53,19 @@ class RaftSettings:
 
     @property
     def check_quorum_ms(self) -> int:
-        """A leader resigns if for so long no majority has fetched, or its disk synced nothing."""
+        """The time after which a leader resigns if no majority has fetched, or its disk has synced
+        nothing.
+        """
         return self.fetch_timeout_ms * 3 // 2
 
     @property
     def begin_quorum_epoch_period_ms(self) -> int:
-        """BeginQuorumEpoch goes again to voters that have not fetched for this long."""
+        """The time after which BeginQuorumEpoch is sent again to a voter that has not fetched."""
         return self.fetch_timeout_ms // 2
 
     @property
     def fetch_request_timeout_ms(self) -> int:
-        """A lost fetch is repeated before the follower takes its leader for dead."""
+        """The timeout of a fetch; a lost one is repeated before the fetch timeout elapses."""
         return self.fetch_wait_max_ms + self.fetch_timeout_ms // 4
 
     def election_timeout(self, fraction: float) -> int:

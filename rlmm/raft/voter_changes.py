@@ -47,7 +47,7 @@ def requested(
 
 
 def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterChangeResponse | None:
-    """The preconditions, in Kafka's order; None if all hold."""
+    """The refusal by the first failed precondition, in Kafka's order; None if all are met."""
     state = r.state
     if not isinstance(state, Leader):
         message = f"ask the leader, node {state.leader_id}" if state.leader_id >= 0 else ""
@@ -81,15 +81,15 @@ def refuse(r: Replica, request: AddVoterRequest | RemoveVoterRequest) -> VoterCh
 
 
 def committed_in_own_epoch(state: Leader) -> bool:
-    """True if a record of this leader's own epoch is committed. A high watermark known as a
-    follower is not enough: the change of an earlier leader may lie behind it, on a minority with
-    another majority than this one's, and both sets would commit.
+    """True if a record of this leader's own epoch is committed. A high watermark from its time as a
+    follower is not enough: the change of an earlier leader may lie after it, on a minority whose
+    voter set has a different majority than this one's, and both sets would commit.
     """
     return state.high_watermark != NO_OFFSET
 
 
 def change_under_way(r: Replica, state: Leader) -> bool:
-    """True while a change, asked for or left by an earlier leader, is not committed."""
+    """True while a change, requested here or left by an earlier leader, is not committed."""
     return state.change is not None or r.voters.has_uncommitted(max(state.high_watermark, 0))
 
 
@@ -111,7 +111,7 @@ def proceed(r: Replica, state: Leader) -> None:
 
 
 def caught_up(r: Replica, state: Leader, voter: Voter) -> bool:
-    """True if it was at the log end lately; a voter that lags would stall every commit."""
+    """True if the new voter was at the log end lately; one that lags would stall every commit."""
     known = state.progress.get(voter.key)
     return (
         known is not None
@@ -122,7 +122,7 @@ def caught_up(r: Replica, state: Leader, voter: Voter) -> bool:
 
 
 def committed(r: Replica, state: Leader) -> None:
-    """The high watermark moved. A leader that removed itself resigns once that is committed."""
+    """Finish a change that the high watermark passed; a leader that removed itself resigns."""
     change = state.change
     if change is None or change.offset is None or change.offset >= state.high_watermark:
         if change is None and not r.is_voter and not change_under_way(r, state):

@@ -1,4 +1,4 @@
-"""Voter sets by offset: the latest one in the own log counts, committed or not (KIP-853)."""
+"""Voter sets by offset: the latest one in the log is in force, committed or not (KIP-853)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ FORMAT_OFFSET = -1
 
 
 class VoterHistory:
-    """Append adds a set, truncation takes it back."""
+    """The voter sets of a log: an append adds a set, a truncation removes it."""
 
     __slots__ = ("_sets", "keys", "latest", "latest_offset")
 
@@ -42,7 +42,7 @@ class VoterHistory:
         self._refresh()
 
     def truncate_to(self, end_offset: int) -> bool:
-        """True if the latest set changed."""
+        """Remove the sets from `end_offset` on; True if the latest set changed."""
         before = self.latest_offset
         while len(self._sets) > 1 and self._sets[-1][0] >= end_offset:
             self._sets.pop()
@@ -50,7 +50,7 @@ class VoterHistory:
         return self.latest_offset != before
 
     def reset(self, end_offset: int, voters: VoterSet | None) -> None:
-        """A snapshot ending at `end_offset` replaced the log."""
+        """Take the set of a snapshot ending at `end_offset`, which replaced the log."""
         del self._sets[1:]
         if voters is not None:
             self._sets.append((end_offset - 1, voters))
@@ -64,7 +64,7 @@ class VoterHistory:
         return self._sets[0][1]
 
     def in_force(self, high_watermark: int) -> tuple[ReplicaKey, ...]:
-        """The latest voters and, unless they are known to be committed, those before, too."""
+        """The latest voters and, unless these are known to be committed, the previous ones too."""
         for offset, voters in reversed(self._sets):
             if offset < high_watermark or voters.keys != self.keys:
                 return (*self.keys, *(key for key in voters.keys if key not in self.keys))
@@ -91,9 +91,9 @@ def without_voter(voters: VoterSet, key: ReplicaKey) -> VoterSet:
 
 
 def behind(known: tuple[ReplicaKey, ...], batch: Batch) -> tuple[ReplicaKey, ...] | None:
-    """The voters behind a batch that is to continue a log in which they are `known`; None if it
-    can't. A leader begins with the voters of its log, which equals this one up to there, and a
-    change adds or removes one. Another quorum under the same cluster id fails here.
+    """The voters after a batch that continues a log whose voters are `known`; None if it can't
+    continue it. A leader begins with the voters of its log, which equals this one up to there, and
+    a change adds or removes one. A different quorum with the same cluster id fails here.
     """
     for record in batch.control:
         if isinstance(record, LeaderChange) and known:

@@ -1,7 +1,7 @@
 """Granting votes: the rules for a replica that is asked (KIP-595, KIP-996).
 
-Anybody is answered and anybody may grant, voter or not by its own log: the VotersRecord that says
-otherwise may not have arrived yet (KAFKA-16526).
+Every replica is answered, and every replica may grant, even if it is not a voter by its own log:
+the VotersRecord that makes it one may not have arrived yet (KAFKA-16526).
 """
 
 from __future__ import annotations
@@ -65,7 +65,9 @@ def _check(r: Replica, request: VoteRequest) -> Error:
 
 
 def valid(request: VoteRequest) -> bool:
-    """A candidate's epoch is above its log's; a pre-vote asks in the present epoch."""
+    """True for a possible request: a candidate's epoch is above its log's last one; a pre-vote is
+    requested in the present epoch.
+    """
     if min(request.epoch, request.last_epoch, request.last_offset, request.candidate.node_id) < 0:
         return False
     if request.epoch > quorum_state.EPOCH_MAX:
@@ -76,12 +78,12 @@ def valid(request: VoteRequest) -> bool:
 
 
 def up_to_date(r: Replica, request: VoteRequest) -> bool:
-    """The candidate's log holds at least what this one does, flushed or not."""
+    """True if the candidate's log is at least as up to date as this one, flushed or not."""
     return (request.last_epoch, request.last_offset) >= (r.log.last_epoch, r.log.end_offset)
 
 
 def can_grant(state: State, request: VoteRequest, *, log_up_to_date: bool) -> bool:
-    """The table of roles against pre-vote and vote."""
+    """True if the vote or pre-vote may be granted in this state."""
     if request.pre_vote:
         if isinstance(state, Follower):
             # The exception keeps two replicas from alternating for ever (KAFKA-17641).

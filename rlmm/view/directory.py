@@ -1,4 +1,4 @@
-"""The view's directory and its neighbours: the swap for a new one, and damaged ones. Blocks."""
+"""The view's directory, its replacement by a new one, and damaged views beside it. Blocks."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ log = logging.getLogger(__name__)
 
 
 def settle_swap(path: Path) -> None:
-    """Finish or undo an interrupted `install_from`, whose order is: build `.new` whole and durably,
-    rename the view to `.old`, rename `.new` to the view, remove `.old`.
+    """Finish or undo an interrupted `install_from`, whose order is: build `.new` completely and
+    durably, rename the view to `.old`, rename `.new` to the view, remove `.old`.
     """
     new, old = beside(path, ".new"), beside(path, ".old")
     if not path.exists() and old.exists():
-        # Only a complete .new replaces the view. If .new is missing as well, somebody removed it:
-        # the old view is still right.
+        # The view is renamed to .old only after .new is complete. If .new is missing as well, it
+        # was removed by hand, and the old view is still valid.
         (new if new.exists() else old).rename(path)
         sync_path(path.parent)
     shutil.rmtree(new, ignore_errors=True)
@@ -31,7 +31,7 @@ def damage_mark(path: Path) -> Path:
 
 
 def mark_damage(path: Path, found: CorruptData) -> None:
-    """Remember damage beside the view, for the next `View.open`."""
+    """Mark the damage in a file beside the view, for the next `View.open`."""
     try:
         damage_mark(path).touch()
     except OSError as unmarked:
@@ -39,7 +39,7 @@ def mark_damage(path: Path, found: CorruptData) -> None:
 
 
 def set_aside(path: Path, reason: str) -> None:
-    """Make room for a new view. The damaged one is kept for a look at the cause."""
+    """Move a damaged view away, to make room for a new one; it is kept to find the cause."""
     damaged = beside(path, ".damaged")
     log.error(
         "the view %s is damaged (%s): it is kept as %s and made again from the newest snapshot and "
@@ -51,7 +51,7 @@ def set_aside(path: Path, reason: str) -> None:
     shutil.rmtree(damaged, ignore_errors=True)
     if path.exists():
         path.rename(damaged)
-    # The mark goes last and durably: a crash before only repeats this.
+    # Remove the mark last, durably: after a crash before that, this is only repeated.
     damage_mark(path).unlink(missing_ok=True)
     sync_path(path.parent)
 

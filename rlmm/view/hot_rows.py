@@ -1,5 +1,5 @@
-"""The view's rows for step after step of apply: the few that nearly every record needs are not read
-again while only these steps change them. Pure.
+"""The view's rows for the steps of apply, with a cache of the few rows that nearly every record
+needs: they are not read again while only these steps change them. Pure.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ _HOT = frozenset(
     {RowKind.RECORD_TIME, RowKind.TOTALS, RowKind.RESTART, RowKind.NODE, RowKind.PARTITION}
 )
 _SEARCHED = frozenset({RowKind.PURGE, RowKind.LOST_RANGE})
-"""Kinds with questions for `lowest_key`."""
+"""Row kinds for which `lowest_key` is called."""
 
 
 class HotRows(OverlayRows):
-    """Read only: a step writes into an overlay over this. Invariant: every change of the base is
-    told, by `committed` or by `forget`, before the next read here.
+    """A read-only cache; a step writes into an overlay over it. Invariant: `committed` or `forget`
+    is called for every change of the base before the next read here.
     """
 
     __slots__ = ()
@@ -50,7 +50,7 @@ class HotRows(OverlayRows):
         self._read[key] = value
 
     def committed(self, changes: Iterable[RowChange]) -> None:
-        """The base has these changes now, and no others since it was read."""
+        """Take the changes that the base has now; there were no others since it was read."""
         for key, _, after in changes:
             if key[0] in _HOT:
                 self._keep(key, after)
@@ -58,6 +58,6 @@ class HotRows(OverlayRows):
                 self._lowest.clear()
 
     def forget(self) -> None:
-        """The base may have changed in any way."""
+        """Forget all rows, after the base may have changed in any way."""
         self._read.clear()
         self._lowest.clear()

@@ -1,5 +1,5 @@
-"""Partitions' states, newest topics by name, registered nodes and the cluster's settings, as last
-asked for, until a record changes them.
+"""A cache of partitions' states, newest topics by name, registered nodes and the cluster's
+settings, each kept until a record changes it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from rlmm.view.view import View
 
 
 class PartitionStates:
-    """Repeated questions cost nothing while nothing changes: an idle node asks for every partition
-    at each look at its disks. One event loop's; not for threads.
+    """The cache; repeated reads are cheap while nothing changes: an idle node reads every partition
+    at each scan of its disks. Used on one event loop; not thread-safe.
 
-    Invariant: a commit to the view is told to `committed` with the partitions of its records before
-    the next question. A state depends on records about its partition alone, and on registrations of
-    nodes: behind those, and behind settings, an unknown offset is told (`before`). After any other
-    change of the view (a snapshot was installed) nothing is remembered.
+    Invariant: after a commit to the view, `committed` is called with the partitions of its records
+    before the next read. A state depends only on records about its partition and on registrations
+    of nodes: for a commit with registrations or settings, `committed` gets an unknown offset as
+    `before`, so that all is forgotten. After any other change of the view (a snapshot was
+    installed) all is forgotten too.
 
-    `forgotten` is set whenever nodes and settings may be others than those last told.
+    `forgotten` is set whenever nodes and settings may differ from those last returned.
     """
 
     def __init__(self, view: View, *, kept_max: int) -> None:
@@ -39,7 +40,7 @@ class PartitionStates:
         self.forgotten = asyncio.Event()
 
     def state(self, partition: TopicIdPartition) -> PartitionState | None:
-        """`queries.partition_state`."""
+        """The result of `queries.partition_state`."""
         self._forget_unless_true()
         known = self._states.get(partition)
         if known is not None:
@@ -52,7 +53,7 @@ class PartitionStates:
         return state
 
     def find_partition(self, topic: str, partition: int) -> TopicIdPartition | None:
-        """`queries.find_partition`, which goes through all partitions of the name."""
+        """The result of `queries.find_partition`, which reads all partitions of the name."""
         self._forget_unless_true()
         known = self._newest.get(topic)
         if known is not None:
@@ -68,26 +69,28 @@ class PartitionStates:
         return tip if queries.is_met(self._view, tip) else None
 
     def nodes(self) -> tuple[RegisteredNode, ...]:
-        """`all_nodes`: the same tuple until a record about a node."""
+        """The result of `all_nodes`; the same tuple until a record about a node."""
         self._forget_unless_true()
         if self._nodes is None:
             self._nodes = all_nodes(self._view)
         return self._nodes
 
     def settings(self) -> tuple[SettingRow, ...]:
-        """`all_settings`: the same tuple until a record about one."""
+        """The result of `all_settings`; the same tuple until a record about a setting."""
         self._forget_unless_true()
         if self._settings is None:
             self._settings = all_settings(self._view)
         return self._settings
 
     def committed(self, partitions: Iterable[TopicIdPartition], before: int) -> None:
-        """Records about these partitions, all behind metadata offset `before`, were committed."""
+        """Take note that records about these partitions, all after metadata offset `before`, were
+        committed.
+        """
         if self._true_at != before:
             self._forget()
         for partition in partitions:
             self._states.pop(partition, None)
-            # One of the newest topic itself leaves it the newest as long as it has a partition.
+            # A record about the newest topic itself does not change which topic is the newest.
             if self._newest.get(partition.topic) != partition.topic_id:
                 self._newest.pop(partition.topic, None)
         self._true_at = self._view.applied_offset

@@ -1,8 +1,8 @@
-"""Checks RocksDB's MANIFEST before RocksDB reads it: some damage there makes it read on forever.
+"""Checks RocksDB's MANIFEST before RocksDB reads it: some damage there makes RocksDB read forever.
 
 The format is that of RocksDB's log files: blocks of 32 KiB; in them records of a masked CRC32C (4
-bytes), a length (2), a type (1) and the payload, all little-endian. Seen to hang: bytes behind the
-last record whose type is one of the recyclable kinds, which a MANIFEST never has.
+bytes), a length (2), a type (1) and the payload, all little-endian. RocksDB was seen to hang on
+bytes after the last record whose type is one of the recyclable kinds, which a MANIFEST never has.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MASK_DELTA = 0xA282EAD8
 
 
 def check_manifest(view: Path) -> None:
-    """Raise CorruptData unless CURRENT names a MANIFEST of whole records, perhaps with a torn tail:
-    a record that the file's end cuts off, or zeros to the end of a block. Without CURRENT a view is
-    new.
+    """Raise CorruptData unless CURRENT names a MANIFEST of complete records. A torn tail is
+    accepted: a record cut off by the file's end, or zeros to the end of a block. A view without
+    CURRENT is new.
     """
     try:
         name = (view / "CURRENT").read_text("ascii").removesuffix("\n")
@@ -37,12 +37,12 @@ def check_manifest(view: Path) -> None:
     try:
         data = path.read_bytes()
     except FileNotFoundError as error:
-        raise CorruptData("CURRENT names it and it is gone", source=str(path)) from error
+        raise CorruptData("CURRENT names it, but it is gone", source=str(path)) from error
     check_records(data, source=str(path))
 
 
 def check_records(data: bytes, *, source: str) -> None:
-    """Check the bytes of a MANIFEST. Errors: `check_manifest`."""
+    """Check the bytes of a MANIFEST; the errors are those of `check_manifest`."""
     at = 0
     while at < len(data):
         room = BLOCK_BYTES - at % BLOCK_BYTES
@@ -54,7 +54,7 @@ def check_records(data: bytes, *, source: str) -> None:
         stored, length, kind = _HEADER.unpack_from(data, at)
         start, end = at + _HEADER.size, at + _HEADER.size + length
         if kind == 0 and length == 0:
-            at += room  # as RocksDB does it: sectors that never arrived, whatever did behind them
+            at += room  # like RocksDB: sectors that were never written, even if later ones were
             continue
         if kind not in _TYPES or length > room - _HEADER.size:
             raise CorruptData(

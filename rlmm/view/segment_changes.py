@@ -1,5 +1,5 @@
-"""The segments whose rows changed lately, of partitions that somebody lists: he who has the list of
-an earlier state is told the changes since.
+"""Remembers recent segment changes by partition, so that a client with an older list gets only the
+changes.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from rlmm.rows.rows import RowChange
 from rlmm.view.view import View
 
 PARTITION_CHANGES_MAX = 500
-"""Segments remembered of one partition: a list that lacks more of them is told anew."""
+"""Limit of the segments remembered for one partition: a client that lacks more gets a new list."""
 CHANGES_MAX = 50_000
-"""The most changes that are remembered, of all partitions together: some 10 MiB."""
+"""Limit of the changes remembered for all partitions together: some 10 MiB."""
 PARTITIONS_MAX = 20_000
 
 _SEGMENT = int(RowKind.SEGMENT)
 
 
 class _Recent:
-    """The segments of one partition that changed behind metadata offset `since`, each with the
-    offset of its last change, which the dictionary is in the order of.
+    """The segments of one partition that changed after metadata offset `since`. `segments`: segment
+    id -> offset of its last change, in ascending order of that offset.
     """
 
     __slots__ = ("changed_at", "segments", "since")
@@ -36,12 +36,12 @@ class _Recent:
 
 
 class SegmentChanges:
-    """A partition is followed from the first question about it on; those not asked about for the
-    longest time are left out where there are too many. One event loop's; not for threads.
+    """The recent changes of all queried partitions; a partition is tracked from its first query on.
+    Beyond the limits the least recently queried partition is dropped. Not thread-safe.
 
     A segment is in its partition's list as long as it has a row, so the changes of these rows are
-    all changes of the list. Invariant: a commit to the view is told to `committed` before the next
-    question. After any other change of the view (a snapshot was installed) nothing is remembered.
+    all changes of the list. Invariant: `committed` is called for a commit to the view before the
+    next query. After any other change of the view (a snapshot was installed) all is forgotten.
     """
 
     def __init__(self, view: View) -> None:
@@ -51,11 +51,11 @@ class SegmentChanges:
         self._count = 0
 
     def changed_at(self, partition: TopicIdPartition) -> int:
-        """A metadata offset behind which no row of the partition's segments changed."""
+        """A metadata offset after which no row of the partition's segments changed."""
         return self._of(partition).changed_at
 
     def since(self, partition: TopicIdPartition, offset: int) -> tuple[Uuid, ...] | None:
-        """The segments whose rows changed behind a metadata offset; None: not remembered."""
+        """The segments whose rows changed after a metadata offset; None: not remembered."""
         recent = self._of(partition)
         if not recent.since <= offset <= recent.changed_at:
             return None
@@ -63,7 +63,7 @@ class SegmentChanges:
         return tuple(id_ for id_, _ in takewhile(lambda each: each[1] > offset, latest))
 
     def committed(self, changes: Iterable[RowChange], before: int) -> None:
-        """Remember that changes, all behind metadata offset `before`, were committed."""
+        """Remember that changes, all after metadata offset `before`, were committed."""
         if self._true_at != before:
             self._forget()
         self._true_at = self._view.applied_offset
@@ -94,7 +94,7 @@ class SegmentChanges:
             self._true_at = self._view.applied_offset
         name = partition_bytes(partition)
         recent = self._recent.pop(name, None) or _Recent(self._true_at)
-        self._recent[name] = recent  # the last in order, as the one asked about last
+        self._recent[name] = recent  # moved to the end: the most recently queried
         if len(self._recent) > PARTITIONS_MAX:
             self._leave_out(next(iter(self._recent)))
         return recent

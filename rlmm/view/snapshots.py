@@ -1,4 +1,4 @@
-"""Snapshots of the view beside the metadata log, and a view's start from one (KIP-630)."""
+"""Snapshots of the view, written beside the metadata log, and a view's start from one (KIP-630)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ViewAtOffset:
 
 
 def view_now(view: View) -> ViewAtOffset:
-    """The rows as they are at this call, whatever the view does meanwhile."""
+    """The rows as they are at this call; later changes of the view do not show in them."""
     snapshot = SnapshotId(view.applied_offset + 1, view.applied_epoch)
     return ViewAtOffset(snapshot, view.record_time_ms, view.rows_in_key_order())
 
@@ -43,8 +43,8 @@ async def write_snapshot(
 ) -> SnapshotId:
     """Write a snapshot of the view, taken at the end of a record batch; durable on return.
 
-    Slices keep each step on the event loop short; after each, `check_open` may raise, and nothing
-    stays. Errors: `MetadataLog.begin_snapshot`.
+    Slices keep each step on the event loop short; after each, `check_open` may raise, and the
+    unfinished snapshot is removed. Errors: those of `MetadataLog.begin_snapshot`.
     """
     # Closed also when the caller is cancelled: a scan left behind keeps the database open.
     with closing(taken.rows) as rows:
@@ -65,11 +65,12 @@ async def write_snapshot(
 async def install_if_needed(
     metadata_log: MetadataLog, view: View, levels: FeatureLevels = LEVELS_KNOWN
 ) -> None:
-    """Start the view from the newest snapshot if the log alone does not continue it.
+    """Start the view from the newest snapshot if the view is empty, since a snapshot is shorter
+    than the log, or if the log starts after the view's end.
 
-    So does an empty view: a snapshot is shorter than the log. A damaged one is set aside if an
-    older one, or the log alone, will do. CorruptData: no snapshot closes a gap between view and
-    log. Refused: the snapshot's feature level is not in `levels`; the view stays as it was.
+    A damaged snapshot is set aside if an older one, or the log alone, is enough. CorruptData: no
+    snapshot closes the gap between view and log. Refused: the snapshot's feature level is not in
+    `levels`; the view is unchanged.
     """
     while (snapshot := _snapshot_to_install(metadata_log, view)) is not None:
         log.info("the view starts from the snapshot at offset %d", snapshot.end_offset)
@@ -84,7 +85,9 @@ async def install_if_needed(
 
 
 def _snapshot_to_install(metadata_log: MetadataLog, view: View) -> SnapshotId | None:
-    """The newest if the view needs one. CorruptData: there is none that reaches the log."""
+    """The newest snapshot if the view needs one; else None. CorruptData: it needs one, but none
+    reaches the log's start.
+    """
     log_start = metadata_log.describe().log_start_offset
     snapshot = metadata_log.latest_snapshot()
     next_offset = view.applied_offset + 1

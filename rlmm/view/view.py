@@ -1,19 +1,20 @@
-"""The view: the rows in RocksDB. A cache of the metadata log that never has to be replayed whole.
+"""The view: the rows in RocksDB. It caches the metadata log's state, so that the log need not be
+replayed from its start.
 
-The log is the only write-ahead log, so RocksDB's own is off. What was committed here and not yet
-flushed is gone after a crash, and is applied again from the log. That is safe because of three
-rules:
+The metadata log is the only write-ahead log, so RocksDB's own is off. Changes that were committed
+here but not flushed are lost in a crash, and are applied again from the log. That is safe because
+of three rules:
 
-- one column family (a flush or a close acts on one, so two could disagree after a crash);
-- applied offset, epoch and digest stand in the same write batch as the rows they belong to;
-- the log is never cut above `flushed_offset`, which is read back from disk at open.
+- there is one column family (a flush or a close acts on one, so two could disagree after a crash);
+- applied offset, epoch and digest are in the same write batch as the rows they belong to;
+- the log's start never moves above `flushed_offset`, which is read back from disk at open.
 
 The digest is the sum modulo 2**128 of a hash over the logical rows. A write subtracts the hash of
-the old row and adds that of the new one, so equal rows give an equal digest on every node,
-whichever way they came about.
+the old row and adds that of the new one, so equal rows give an equal digest on every node, in
+whichever order they changed.
 
-Damage (RocksDB checks every block it reads) never gives a wrong row: it is an error at once, and
-from the next `open` on a view made again from the newest snapshot and the log. The damaged one is
+Damage (RocksDB checks every block it reads) never returns a wrong row: it raises an error at once,
+and the next `open` makes the view again from the newest snapshot and the log. The damaged view is
 kept beside it as `view.damaged`.
 """
 
@@ -131,12 +132,12 @@ class View:
         )
         self._flushed_offset = self._applied_offset
         self._is_busy = False
-        # Of the rows that the last commit wrote: the next one often replaces them.
+        # The digests of the rows that the last commit wrote: the next commit often replaces them.
         self._last_digests: dict[bytes, tuple[bytes, int]] = {}
 
     @property
     def applied_offset(self) -> int:
-        """The rows are the state after this metadata offset; -1 before the first."""
+        """The metadata offset after which the rows are the state; -1 before the first record."""
         return self._applied_offset
 
     @property
@@ -168,7 +169,7 @@ class View:
     def scan(
         self, start: bytes, end: bytes, *, reverse: bool = False
     ) -> Iterator[tuple[bytes, bytes]]:
-        """Rows as they are at this call, whatever is committed while they are read. The iterator
+        """Rows as they are at this call; commits during the scan do not show in them. The iterator
         keeps the database open: read it to the end or drop it before `close`.
         """
         try:
@@ -187,8 +188,8 @@ class View:
         rows: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive
     ) -> Iterator[tuple[bytes, bytes]]:
-        """`options` own the upper bound's bytes, to which the iterator only points: keep them
-        alive.
+        """The rows of the iterator. `options` own the upper bound's bytes, to which the iterator
+        only points, so they are kept alive here.
         """
         while rows.valid():
             yield rows.key(), rows.value()
@@ -212,26 +213,28 @@ class View:
         self._check(rows)
 
     def _check(self, rows: RdictIter) -> None:
-        """An iterator also becomes invalid where it met damage, which is not the end."""
+        """Raise if the iterator became invalid because of damage, and not at its end."""
         try:
             rows.status()
         except Exception as error:
             raise self._failed(error) from error
 
     def _failed(self, error: Exception) -> StrandlineError:
-        """Translate the error; damage is remembered beside the view, for the next `open`."""
+        """Translate the error; damage is marked beside the view, for the next `open`."""
         ours = _ours(error, self._path)
         if isinstance(ours, CorruptData):
             mark_damage(self._path, ours)
         return ours
 
     def rows_in_key_order(self) -> Generator[tuple[bytes, bytes], None, None]:
-        """All logical rows, as they are at this call: a `scan` with one call a row, not four."""
+        """All logical rows, as they are at this call: like `scan`, but with one call per row
+        instead of four.
+        """
         options = _scanning()
         options.set_iterate_upper_bound(LOGICAL_END)
         database = self._database
         try:
-            # Both of this moment: nobody commits in between.
+            # Both show the same moment: there is no commit in between.
             found: Any = database.items(from_key=LOGICAL_START, read_opt=options)
             behind = database.iter(options)
         except Exception as error:
@@ -244,7 +247,9 @@ class View:
         behind: RdictIter,
         options: ReadOptions,  # noqa: ARG002 - only kept alive, as in `_ascending`
     ) -> Generator[tuple[bytes, bytes], None, None]:
-        """`rows` also end silently at damage, so nothing may follow the last one in `behind`."""
+        """The rows. `rows` also end silently at damage, so afterwards it is checked in `behind`
+        that no row follows the last one.
+        """
         last: tuple[bytes, bytes] | None = None
         for last in rows:
             yield last
@@ -263,7 +268,7 @@ class View:
     def commit_changes(
         self, changes: Iterable[RowChange], *, applied_offset: int, epoch: int
     ) -> None:
-        """`commit` by a caller that has read the present values: nothing is read again."""
+        """Commit like `commit`, for a caller that has read the present values already."""
         if applied_offset <= self._applied_offset:
             raise InternalError(
                 f"metadata offset {applied_offset} comes after {self._applied_offset} was applied"
@@ -295,8 +300,8 @@ class View:
     def flush(self, *, busy: bool | None = None) -> None:
         """Make everything committed before this call durable. Blocks: run it in a thread.
 
-        `busy`: True if flushes follow one another from now on; None: as before. Then files are
-        merged in larger numbers, and reads look into more of them.
+        `busy`: True if flushes follow one another from now on; None: as before. While busy, more
+        files are merged at once, and reads search more of them.
         """
         offset = self._applied_offset
         if busy is not None and busy != self._is_busy:
@@ -408,16 +413,16 @@ def _open_database(path: Path) -> Rdict:
     options = Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(WRITE_BUFFER_BYTES)
-    # Adding a segment looks its id up first: a filter, which takes this share of the buffer, saves
-    # the search in the table in memory.
+    # Adding a segment looks up its id first: a filter, which uses this share of the buffer, saves
+    # the search in the memtable.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(MEMTABLE_BLOOM_SHARE)
     options.set_keep_log_file_num(2)
-    # Of sixteen threads, RocksDB's own choice, to start them cost more than to open a view's files.
+    # RocksDB's default is sixteen threads: to start them took longer than to open a view's files.
     options.set_max_file_opening_threads(2)
     # Compactions sync as they go on: all at their end would hold up the log's syncs.
     options.set_bytes_per_sync(BYTES_A_SYNC)
-    # A look-up's seek reads a block of every file at level 0; mostly, writes are few.
+    # A look-up's seek reads a block of every file at level 0, and writes are usually few.
     options.set_level_zero_file_num_compaction_trigger(LEVEL_ZERO_FILES)
     # Index and filter blocks stay outside the cache: large ones evict each other there.
     table = BlockBasedOptions()
@@ -427,8 +432,8 @@ def _open_database(path: Path) -> Rdict:
     table.set_data_block_index_type(DataBlockIndexType.binary_and_hash())
     options.set_block_based_table_factory(table)
     try:
-        # The family is named, or an existing database is opened with its options file, which has
-        # neither the cache nor the filters.
+        # Name the family: otherwise an existing database is opened with its options file, which
+        # has neither the cache nor the filters.
         database = Rdict(str(path), options, column_families={"default": options})
     except Exception as error:
         raise _ours(error, path) from error
@@ -450,8 +455,8 @@ def _encode_position(applied_offset: int, epoch: int, digest: int) -> bytes:
 
 
 def _scanning() -> ReadOptions:
-    """Read options with which RocksDB's own threads, not the caller's, remove files that a scan was
-    the last to need: 14 ms were measured at the end of a scan over 3 million rows, behind a
+    """Read options with which RocksDB's own threads, not the caller's, remove the files that a scan
+    was the last to use: that took 14 ms at the end of a scan over 3 million rows, after a
     compaction.
     """
     options = ReadOptions()
@@ -473,7 +478,7 @@ def _read_position(database: Rdict, path: Path) -> tuple[int, int, int]:
 
 
 def _ours(error: Exception, path: Path) -> StrandlineError:
-    """Translates RocksDB's errors, which are texts."""
+    """Translate RocksDB's errors, which have only a text."""
     if isinstance(error, StrandlineError):
         return error
     if type(error).__name__ == "DbClosedError":

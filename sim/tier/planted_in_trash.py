@@ -80,7 +80,7 @@ def _cut_marks_go(
 
 
 def _said_to_be_done(message: str) -> Outcome:
-    return NO_EFFECT if "look at it again" in message else conflict(message)
+    return NO_EFFECT if "read it again" in message else conflict(message)
 
 
 async def _everything(expirer: Expirer, tip: TopicIdPartition, before: int, **named: Any) -> Any:

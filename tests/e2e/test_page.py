@@ -24,7 +24,7 @@ from tests.e2e.node_quorum import NodeQuorum
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 LEADERSHIP_STAYED_OR_WENT_ELSEWHERE = re.compile(
-    "won the election|did not catch up in time|knows no leader"
+    "won the election|did not catch up in time|no leader is known"
 )
 
 

@@ -337,7 +337,7 @@ def test_a_reset_is_for_the_cut_that_was_confirmed_whoever_claims_next(world: Wo
     unforeseen = world.a_claim([(4, 100), (5, 150)], node=NODE_2)
     assert world.verdict(unforeseen) is Verdict.SUSPECT
     assert not world.changed_by(unforeseen)
-    assert "the reset that stands allows no cut" in world.put(unforeseen).message
+    assert "the reset in force allows no cut" in world.put(unforeseen).message
     world.reset_claim(cut_at=160)  # another cut than the one it confirms
     assert world.verdict(unforeseen) is Verdict.SUSPECT
     assert world.state.reset_cut_at == 160

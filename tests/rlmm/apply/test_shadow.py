@@ -282,7 +282,7 @@ def test_a_shadow_that_is_given_up_has_no_way_back(world: MigrationWorld) -> Non
     world.accept(a_report(world, incomplete="partition 1 lost records"))
     outcome = world.put(world.a_phase(BACK))
     assert outcome.verdict is Verdict.CONFLICT
-    assert "no way back into it: partition 1 lost records" in outcome.message
+    assert "the move can't go back to it: partition 1 lost records" in outcome.message
     kept = outbox(world)
     world.copy(2, 100, 199, [(4, 100)])
     assert outbox(world) == kept, "no more is kept"

@@ -208,7 +208,7 @@ async def test_who_cannot_be_asked_holds_the_upgrade_back(
     leader = await leading(nodes)
     silent = next(node for node in nodes if node is not leader)
     await silent.stop()
-    with pytest.raises(RetryLater, match=f"the nodes {silent.replica.node_id} do not say"):
+    with pytest.raises(RetryLater, match=f"the nodes {silent.replica.node_id} did not report"):
         await check(leader, network, 2)
     await silent.start()
     observer = Replica(network, 9, (), bootstrap=NODES)

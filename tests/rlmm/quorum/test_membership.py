@@ -278,7 +278,7 @@ async def test_a_command_without_an_answer_may_still_take_effect() -> None:
         def feed(self, event: object) -> None:
             pass
 
-    with pytest.raises(OutcomeUnknown, match="it may still be"):
+    with pytest.raises(OutcomeUnknown, match="it may still happen"):
         await QuorumAdmin(cast(QuorumDriver, Silent())).accept_cut(deadline_s=0.01)
 
 

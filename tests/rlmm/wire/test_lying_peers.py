@@ -184,7 +184,7 @@ async def test_a_snapshot_that_is_none_takes_nobodys_place(
                     if honest[0].log.driver.core.epoch > lying.epoch:
                         await lying.seize(peer, honest[:1])
                     await asyncio.sleep(0.01)
-        assert "the download starts anew" in caplog.text
+        assert "the download starts again" in caplog.text
         for node in (liar, honest[1]):
             await node.start()
         acknowledged += await written(nodes, values, 3)
