@@ -16,7 +16,9 @@ from rlmm.metadata_log import CommittedGroup, CommittedRecord, Proposal
 def encode_proposals(
     proposals: Sequence[Proposal], *, base_offset: int, epoch: int, timestamp_ms: int
 ) -> tuple[EncodedBatch, ...]:
-    """Neighbouring data records share a batch; a control record has one of its own, as in Kafka."""
+    """Batches of the proposals. Consecutive data records share a batch; a control record has one of
+    its own, as in Kafka.
+    """
     batches: list[EncodedBatch] = []
     offset = base_offset
     runs: list[list[Proposal]] = []

@@ -1,7 +1,7 @@
-"""The few disk operations everything durable here is made of.
+"""The few disk operations that all durable writes here consist of.
 
-They stand behind a port for one reason: SIGKILL keeps the page cache and so proves nothing about
-fsync. Tests slide in a disk that drops what was not synced. What a crash may take away:
+They are behind a port for one reason: SIGKILL keeps the page cache and so proves nothing about
+fsync. Tests use a disk that drops unsynced writes. A crash may lose:
 
 - bytes appended since the last `sync` of their file, in any order;
 - creations, renames and removals since the last `sync_directory` of their directory;
@@ -23,7 +23,7 @@ from typing import Protocol
 TEMPORARY_SUFFIX = ".tmp"
 
 LOST = (errno.EIO, errno.EUCLEAN)
-"""The errors of reads of lost bytes, by the disk or the file system."""
+"""Errors of a read whose bytes the disk or the file system has lost."""
 
 _KEEP_SIZE = 1
 """FALLOC_FL_KEEP_SIZE of fallocate(2), which `os.posix_fallocate` lacks."""
@@ -43,8 +43,8 @@ class AppendFile(Protocol):
     def sync(self) -> None:
         """Make all appended bytes and the file's length durable.
 
-        After an OSError nothing is known about the bytes: the kernel may have dropped them and the
-        next call would wrongly succeed. Never call it again on that file.
+        After an OSError the state of the bytes is unknown: the kernel may have dropped them, and
+        the next call would wrongly succeed. Never call it again on that file.
         """
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Disk(Protocol):
         """Cut the file to `size` bytes. Durable on return."""
 
     def rename(self, old: Path, new: Path) -> None:
-        """Put `old` in the place of `new`, atomically. Durable after `sync_directory`."""
+        """Rename `old` to `new`, replacing it atomically. Durable after `sync_directory`."""
 
     def remove(self, path: Path) -> None:
         """Remove the file; fine if it is gone. Durable after `sync_directory`."""

@@ -44,7 +44,7 @@ from rlmm.log.snapshot_files import (
 from rlmm.metadata_log import SnapshotId
 
 DAMAGED_MAX = 3
-"""Snapshots that were set aside and are kept, the newest ones."""
+"""Limit of the snapshots that were set aside and are kept: the newest ones."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class EncodedBatch:
 
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
-    """A whole batch read back, its CRC checked; `source` and `position` say from where."""
+    """A complete batch read back, its CRC checked; `source` and `position`: its file and place."""
 
     header: BatchHeader
     data: bytes
@@ -123,7 +123,7 @@ class LogDirectory:
 
     @property
     def failure(self) -> str | None:
-        """The reason why the log refuses everything; None while it works."""
+        """The reason why the log refuses all calls; None while it works."""
         return self._failure
 
     @property
@@ -131,7 +131,7 @@ class LogDirectory:
         return self.bytes_from(0)
 
     def bytes_from(self, offset: int) -> int:
-        """The size of the segments that have something at or above `offset`."""
+        """The size of the segments that have records at or above `offset`."""
         return sum(each.size_bytes for each in self._segments if each.end_offset > offset)
 
     def snapshots(self) -> tuple[SnapshotId, ...]:
@@ -158,8 +158,9 @@ class LogDirectory:
     def truncate_to(self, end_offset: int) -> None:
         """Remove everything at and above `end_offset`, a batch border; durable on return.
 
-        The recovery point goes back first: a crash must not leave a log that is shorter than what
-        it says was durable. Then the newest segments, one by one: never a hole.
+        The recovery point is moved back first: a crash must not leave a log that is shorter than
+        the recovery point. Then the newest segments are removed, one by one, so that there is never
+        a hole.
         """
         with self._fatal_errors():
             if end_offset >= self.log_end_offset:
@@ -200,7 +201,7 @@ class LogDirectory:
         return position + at
 
     def install_snapshot(self, snapshot: SnapshotId, part: Path) -> None:
-        """Make the complete, checked file `part` the snapshot, and the whole log begin behind it.
+        """Make the complete, checked file `part` the snapshot, and the whole log begin after it.
 
         Order: old log and new bytes durable, name durable, then the log is removed. A crash in
         between leaves an intact log that ends below its newest snapshot, or has the snapshot's last
@@ -266,7 +267,7 @@ class LogDirectory:
         self._handle().sync()
 
     def _roll(self) -> SegmentFile:
-        """Start the next segment: the old one durable, then the new one's name."""
+        """Start the next segment: first make the old one durable, then the new one's name."""
         self._sync_active()
         self._handle().close()
         offset = self.log_end_offset
@@ -277,7 +278,7 @@ class LogDirectory:
         return segment
 
     def _start_epoch(self, epoch: int, start_offset: int) -> None:
-        """An epoch is in the checkpoint before its first batch is in the log."""
+        """Add an epoch to the checkpoint, before its first batch is in the log."""
         self._epochs = append_entry(self._epochs, epoch, start_offset)
         self._store_epochs()
 
@@ -336,7 +337,7 @@ class LogDirectory:
     ) -> tuple[StoredBatch, ...]:
         """Offsets and lengths lie outside the CRC: each batch must begin where the last ended.
 
-        Nothing at or above `end_offset` is looked at: the writer may be changing it.
+        Batches at or above `end_offset` are not read: the writer may be changing them.
         """
         path, source = segment.path, str(segment.path)
         next_offset, start = segment.border_before(from_offset)
@@ -436,7 +437,9 @@ class LogDirectory:
         return True
 
     def _goes_on_without(self, snapshot: SnapshotId) -> bool:
-        """The log is whole from its start to its end, so any snapshot in it will do."""
+        """True if the log does not need the snapshot: it starts at 0, or a different, intact
+        snapshot covers its start; the log itself is complete from there on.
+        """
         if snapshot.end_offset == 0:
             return False  # the data directory does not open without it
         start = self.log_start_offset
@@ -466,27 +469,29 @@ class LogDirectory:
 
     @contextmanager
     def _fatal_errors(self) -> Iterator[None]:
-        """Refuse after a failure; any failure of the disk is final."""
+        """Raise if the log has failed; any failure of the disk is final."""
         if self._failure is not None:
             raise RetryLater(self._failure)
         try:
             yield
         except OSError as error:
             self._failure = (
-                f"the metadata log in {self.directory} stopped: {error}. What was being written "
-                "may or may not be there. Check the disk and its free space, then restart the node"
+                f"the metadata log in {self.directory} stopped: {error}. Records being written may "
+                "or may not be there. Check the disk and its free space, then restart the node"
             )
             raise RetryLater(self._failure) from error
 
 
 def _check_epoch(batch: StoredBatch, epochs: Epochs) -> None:
-    """The epoch lies outside the CRC. None is known where the log's start was cut meanwhile."""
+    """Raise CorruptData unless the batch has its epoch, which the CRC does not cover. The epoch is
+    unknown, and not checked, if the log's start was cut meanwhile.
+    """
     header = batch.header
     wanted = epoch_for_offset(epochs, header.base_offset)
     if wanted not in (None, header.partition_leader_epoch):
         raise CorruptData(
             f"the batch at offset {header.base_offset} has epoch {header.partition_leader_epoch} "
-            f"on the disk, and was written in epoch {wanted}",
+            f"on the disk, but was written in epoch {wanted}",
             source=batch.source,
             position=batch.position,
         )

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class LogLimits:
-    """`retain_bytes_max` stays although a snapshot covers it: the history of segments.
+    """The bounds. `retain_bytes_max` of the log stay although a snapshot covers them, for the
+    history of segments.
 
     For replicas that download a snapshot, up to `downloads_held_max` snapshots stay beside the
     `snapshots_kept` newest, and the log from a snapshot's end while that is at most

@@ -26,7 +26,7 @@ class Endpoint:
 
 @dataclass(frozen=True, slots=True)
 class Voter:
-    """A node id with the directory it was formatted with: a wiped disk is another voter."""
+    """A node id with the directory it was formatted with: a wiped disk is a new voter."""
 
     node_id: int
     directory_id: Uuid

@@ -1,9 +1,9 @@
 """Kafka's `quorum-state` file: a voter's epoch and vote, which it must never forget.
 
 One line of JSON, version 1 (KIP-595, KIP-853; Kafka's FileQuorumStateStore). It is on disk *before*
-anything done in that epoch takes effect. An unreadable file is a hard error: going on with an empty
-one, or one with a flipped bit, could vote twice in an epoch. Kafka's file has no checksum: ours has
-one behind its last field, which Kafka skips. A file without is read.
+any step in that epoch takes effect. An unreadable file is a hard error: with an empty one, or one
+with a flipped bit, the voter could vote twice in an epoch. Kafka's file has no checksum: ours has
+one after its last field, which Kafka skips. A file without a checksum is accepted.
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ def _offset(fields: dict[str, object], name: str) -> int:
 
 
 def load(disk: Disk, directory: Path) -> QuorumState | None:
-    """The stored state, None if none was ever stored. CorruptData: unreadable."""
+    """The stored state; None if none was ever stored. CorruptData: the file is unreadable."""
     path = directory / QUORUM_STATE
     try:
         data = disk.read(path)
@@ -132,5 +132,5 @@ def load(disk: Disk, directory: Path) -> QuorumState | None:
 
 
 def store(disk: Disk, directory: Path, state: QuorumState) -> None:
-    """Durable on return. The state may take effect only afterwards."""
+    """Store the state; durable on return. It may take effect only afterwards."""
     replace_file(disk, directory / QUORUM_STATE, encode(state))

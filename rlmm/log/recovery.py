@@ -2,13 +2,13 @@
 
 A part of the log is known to have been durable, up to the *durable end*: the highest of the view's
 flushed offset, the newest snapshot's end, the recovery-point checkpoint and the committed end.
-Damage below it is a broken disk and stops the node; nothing is repaired. Above it nobody was told
-anything that rests on this disk alone, and unsynced writes reach a disk in any order: everything
-from the first damaged batch on is cut, intact batches behind it included.
+Damage below it means a broken disk and stops the node; nothing is repaired. Records above it were
+never acknowledged on the strength of this disk alone, and unsynced writes reach a disk in any
+order: everything from the first damaged batch on is cut, intact batches after it included.
 
-The rest may sit in the page cache only (the process died, the machine did not). It is written anew
-before anybody may count it. A sync would not do: a sync that failed in the last life left its pages
-marked as clean, and the next one reports success without writing them.
+The rest may be in the page cache only (the process died, the machine did not). It is written again
+before it may count as durable. A sync would not be enough: a sync that failed in the previous
+process left its pages marked as clean, and the next sync reports success without writing them.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ SMALLEST_RECORD_BYTES = 7
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """A removed tail: everything from `offset` on. `epoch`: an upper bound of its epochs, or -1."""
+    """A removed tail: everything from `offset` on. `epoch`: an upper bound of its epochs, -1 if
+    unknown.
+    """
 
     offset: int
     bytes_removed: int
@@ -76,15 +78,15 @@ def load_recovery_point(disk: Disk, metadata_directory: Path) -> int:
         return offset_checkpoint.parse(data, source=str(path)).get((TOPIC, 0), 0)
     except CorruptData as error:
         raise CorruptData(
-            f"{error.detail}. It says how much of the metadata log was durable, and nothing else "
-            f"does. What to do: {REPLACE_REPLICA}",
+            f"{error.detail}. Without this file it is unknown how much of the metadata log was "
+            f"durable. What to do: {REPLACE_REPLICA}",
             source=error.source,
             position=error.position,
         ) from error
 
 
 def store_recovery_point(disk: Disk, metadata_directory: Path, offset: int) -> None:
-    """Everything below `offset` is durable. Only a synced end may be given."""
+    """Record that everything below `offset` is durable. Only a synced end may be given."""
     replace_file(
         disk,
         metadata_directory / RECOVERY_POINT_CHECKPOINT,
@@ -104,15 +106,15 @@ def load_committed_end(disk: Disk, metadata_directory: Path) -> int:
     digits = number.isdigit() and len(number) <= OFFSET_DIGITS_MAX
     if not digits or data != _encode_committed_end(int(number)):
         raise CorruptData(
-            "unreadable. It says below which offset this node never takes the log back: restore "
-            "the data directory, or remove this file and start when the other voters are sound",
+            "unreadable. It has the offset below which this node never truncates the log: restore "
+            "the data directory, or remove this file and start when the other voters are intact",
             source=str(path),
         )
     return int(number)
 
 
 def store_committed_end(disk: Disk, metadata_directory: Path, offset: int) -> None:
-    """Everything below `offset` is committed, and durable as the recovery point says."""
+    """Record that all below `offset` is committed; it is durable up to the recovery point."""
     replace_file(disk, metadata_directory / COMMITTED_END_FILE, _encode_committed_end(offset))
 
 
@@ -146,7 +148,7 @@ def recover(disk: Disk, metadata_directory: Path, *, view_flushed_end: int) -> R
         return _start_empty(disk, directory, snapshots, durable_end)
     if bases[0] > snapshot_end:
         raise CorruptData(
-            f"the metadata log starts at offset {bases[0]} and no snapshot covers what is below "
+            f"the metadata log starts at offset {bases[0]}, but no snapshot covers what is below "
             f"(newest snapshot: {snapshot_end}). What to do: {REPLACE_REPLICA}",
             source=str(directory),
         )
@@ -253,8 +255,8 @@ def _scan(
 
 
 def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
-    """The reason why the snapshot was not taken of this log. None: the log holds the snapshot's
-    last record, and with it all of them (Raft's log matching), or begins behind it.
+    """The reason why the snapshot can't be of this log. None: the log has the snapshot's last
+    record, and so all of them (Raft's log matching), or begins after it.
     """
     if scans[0].segment.base_offset >= newest.end_offset:
         return None
@@ -271,7 +273,9 @@ def _contradicts(scans: list[SegmentScan], newest: SnapshotId) -> str | None:
 
 
 def _check_readable(disk: Disk, directory: Path, snapshot: SnapshotId) -> None:
-    """Only a readable snapshot may replace a log: the file may be damaged, or put there by hand."""
+    """Raise CorruptData unless the snapshot, which would replace the log, is readable: it may be
+    damaged, or put there by hand.
+    """
     try:
         check_snapshot(disk, directory / snapshot_file_name(snapshot))
     except CorruptData as error:
@@ -321,7 +325,7 @@ def _apply_cut(
 
 
 def _load_epochs(disk: Disk, directory: Path) -> Epochs | None:
-    """The epoch checkpoint, None if missing or unreadable: the batches tell as much."""
+    """The epoch checkpoint; None if missing or unreadable: the batches have the same epochs."""
     path = directory / LEADER_EPOCH_CHECKPOINT
     try:
         return leader_epoch_checkpoint.parse(disk.read(path), source=str(path))
@@ -341,5 +345,5 @@ def _store_epochs(disk: Disk, directory: Path, epochs: Epochs) -> None:
 
 
 def _write_anew(disk: Disk, segment: SegmentFile) -> None:
-    """Copy a segment's bytes, wherever they are, into a new file, durably."""
+    """Copy a segment's bytes, from disk or page cache, into a new file, durably."""
     replace_file(disk, segment.path, disk.read(segment.path))

@@ -77,8 +77,8 @@ def scan_segment(
     batch lie outside its CRC, so they are compared with their neighbours and, if it exists, the
     epoch checkpoint (`expected_epochs`), which is durable before an epoch's first batch.
 
-    CorruptData: an intact batch contradicts the checkpoint. No crash leaves that, so nothing here
-    can tell which of the two is wrong.
+    CorruptData: an intact batch contradicts the checkpoint. A crash does not cause that, so it is
+    unknown which of the two is wrong.
     """
     scan = SegmentScan(SegmentFile(base_offset, path), epochs, file_bytes=len(data))
     segment, source = scan.segment, str(path)

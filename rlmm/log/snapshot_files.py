@@ -41,11 +41,11 @@ PART_SUFFIX = ".checkpoint.part"
 DOWNLOAD_SUFFIX = f".fetched{PART_SUFFIX}"
 """The name of a download differs: the same snapshot may be written here at that moment."""
 DAMAGED_SUFFIX = ".damaged"
-"""Follows the name of a snapshot that was set aside because it can't be read."""
+"""Suffix of a snapshot that was set aside because it can't be read."""
 PRIVATE_CONTROL_TYPES_FROM = 1_000
 BATCH_BYTES_TARGET = 64 * 1024
 SYNC_BYTES = 8 * 1024 * 1024
-"""Bytes between two syncs: a single sync of a large snapshot would hold up the log's own."""
+"""Bytes between two syncs: a single sync of a large snapshot would delay the log's own syncs."""
 READ_CHUNK_BYTES = 1024 * 1024
 _NAME = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -104,11 +104,13 @@ class SnapshotWriter:
             self._control(ControlType.KRAFT_VERSION, encode_kraft_version())
             self._control(ControlType.KRAFT_VOTERS, encode_voters(voters))
         except BaseException:
-            self.abandon()  # nobody has it yet to do so
+            self.abandon()  # the caller has no object yet to abandon
             raise
 
     def add(self, rows: Iterable[Proposal]) -> None:
-        """Append rows. Batches are of one kind, and end where rows, not calls, decide."""
+        """Append rows. A batch has rows of one kind; where it ends depends on the rows alone, not
+        on the calls.
+        """
         pending, size_bytes, kind = self._pending, self._pending_bytes, self._pending_type
         for control_type, value in rows:
             if control_type != kind or size_bytes >= BATCH_BYTES_TARGET:
@@ -223,7 +225,7 @@ def _chunk(disk: Disk, path: Path, position: int) -> bytes:
 
 
 def check_snapshot(disk: Disk, path: Path) -> None:
-    """Raise CorruptData unless every byte is whole; much faster than reading its rows. Blocks."""
+    """Raise CorruptData unless every byte is intact; much faster than to read its rows. Blocks."""
     source = str(path)
     first = last = None
     for batch in snapshot_batches(disk, path):

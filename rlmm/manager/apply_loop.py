@@ -1,10 +1,10 @@
 """Follows the metadata log and applies it to the view, in order, in short steps.
 
-One view commit per step: rows, applied offset, epoch and digest change together. Only after the
-commit do proposers hear the outcome, so what they wrote is readable here.
+One view commit per step: rows, applied offset, epoch and digest change together. Proposers get the
+outcome only after the commit, so that their writes are readable here then.
 
-A feature level that this program does not know ends applying before the record that sets it: later
-records may mean something else then.
+A feature level that this release does not know ends applying before the record that sets it: later
+records may have a different meaning then.
 """
 
 from __future__ import annotations
@@ -35,13 +35,15 @@ from rlmm.view.view import View
 T = TypeVar("T")
 
 COST_OF_OTHERS = 10
-"""The cost of any other record in added segments: these read and write coverage and more."""
+"""The cost of a record that is no segment add, in added segments: it reads and writes coverage and
+more.
+"""
 
 IMPORTED_BYTES_A_COST = 50
 """Imported segments of so many bytes cost as much as an added segment."""
 
 FULL_GROUP_RECORDS = 256
-"""The number of records in a group that has more behind it: there is no rest before them."""
+"""The number of records in a group after which more follow: there is no rest before the next."""
 
 
 _ABOUT_ALL = frozenset(
@@ -60,18 +62,18 @@ claims stand, in the states of any partitions.
 """
 
 _NOWHERE = -2
-"""The offset behind which no state is known."""
+"""The `before` offset of a commit after which no cached state is valid."""
 
 
 class ApplyPace:
-    """The time at which the next committed records are applied: at once while somebody waits for
-    them, else after a rest, in which more of them come. `awaited()` ends a rest: call it when a
-    caller begins to wait for an outcome. One event loop's; one task rests.
+    """Decides when the next committed records are applied: at once while a caller waits for them,
+    else after a rest, during which more records arrive. `awaited()` ends a rest: call it when a
+    caller begins to wait for an outcome. Used on one event loop; one task rests.
 
-    After a few milliseconds of other work the memory that a step of apply touches has left the
-    processor's caches; fetching it again costs as much as some twenty records. A node on which
-    nobody waits pays that once a rest instead of with every commit. A record that comes after the
-    rest is applied at once.
+    After a few milliseconds of other work the memory that a step of apply uses has left the
+    processor's caches; to load it again costs as much as some twenty records. A node without
+    waiting callers pays that once per rest instead of at every commit. A record that arrives after
+    the rest is applied at once.
     """
 
     def __init__(self, rest_ms: int) -> None:
@@ -81,7 +83,7 @@ class ApplyPace:
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        """No rest while somebody waits for an offset."""
+        """A context without rests, around the wait for an offset."""
         self._waiting += 1
         self.awaited()
         try:
@@ -95,7 +97,7 @@ class ApplyPace:
             self._resting.set_result(None)
 
     async def rest(self) -> None:
-        """Return when the next records are to be applied."""
+        """Return when the next records should be applied."""
         if self._waiting or not self._rest_s:
             return
         loop = asyncio.get_running_loop()
@@ -110,8 +112,9 @@ class ApplyPace:
 
 @dataclass(frozen=True, slots=True)
 class ApplyHearers:
-    """`committed` hears at once of committed records' partitions and the offset before them,
-    `changed` of their changes of rows, `applied` of each group's `advanced_s`, behind it.
+    """Callbacks of the apply loop. `committed` is called at once with the partitions of committed
+    records and the offset before them, `changed` with their changes of rows, `applied` after each
+    group with its `advanced_s`.
     """
 
     committed: Callable[[Iterable[TopicIdPartition], int], None]
@@ -168,7 +171,9 @@ class ApplyLoop:
                 del self._claims[value]
 
     async def run(self) -> None:
-        """Apply until the log ends; go on from a snapshot if it left the view behind (KIP-630)."""
+        """Apply until the log is closed; continue from a snapshot if the log's start has passed the
+        view (KIP-630).
+        """
         try:
             while True:
                 try:
@@ -186,7 +191,9 @@ class ApplyLoop:
             self._wake()
 
     async def _install_snapshot(self) -> None:
-        """The log starts above the view: proposers in between never hear their outcome."""
+        """Install a snapshot, since the log starts above the view; the outcome of proposals in
+        between stays unknown.
+        """
         async with self._flush_lock:
             self.is_installing = True
             try:
@@ -236,7 +243,7 @@ class ApplyLoop:
             self._log.allow_truncation_to(self._view.flushed_offset + 1)
 
     def snapshot_begun(self) -> None:
-        """Count anew, from the applied offset."""
+        """Restart the counts for the next snapshot, from the applied offset."""
         self._records_since_snapshot = self._bytes_since_snapshot = 0
         self.snapshot_due.clear()
 
@@ -255,7 +262,7 @@ class ApplyLoop:
 
     async def _apply_steps(self, group: CommittedGroup) -> None:
         records = group.records
-        # A group without records still moves the applied offset, over records of the log's own.
+        # A group without records still moves the applied offset, past records of the log itself.
         start = 0
         while start < len(records) or not start:
             end = _step_end(records, start, self._limits.apply_cost_max)
@@ -282,7 +289,7 @@ class ApplyLoop:
     def _commit(
         self, records: Sequence[CommittedRecord], last_offset: int, last_epoch: int
     ) -> list[tuple[int, Decision]]:
-        """The outcome of each record, if anybody may ask."""
+        """Commit the records; the outcome of each, if a proposer may ask for it."""
         overlay = OverlayRows(self._rows)
         decisions = []
         partitions = set()
@@ -322,7 +329,9 @@ class ApplyLoop:
 
 
 def _records_behind(log: MetadataLog, view: View) -> int:
-    """The number of offsets behind the newest snapshot: short lives add up to a snapshot, too."""
+    """The number of offsets after the newest snapshot, so that processes that do not run long make
+    snapshots too.
+    """
     snapshot = log.latest_snapshot()
     start = log.describe().log_start_offset if snapshot is None else snapshot.end_offset
     return max(view.applied_offset + 1 - start, 0)

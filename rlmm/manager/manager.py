@@ -1,10 +1,10 @@
 """The remote log metadata manager: Kafka's RemoteLogMetadataManager (KIP-405) over our log.
 
-Writes are proposed to the log and decided when they are applied; a caller hears the outcome once
-the row is readable here (reads: `rlmm/manager/metadata_reads.py`). Ours beyond Kafka's methods:
-claims, log start, lost ranges, modes, policies (`rlmm/records/control_records.py`).
+Writes are proposed to the log and decided when they are applied; a caller gets the outcome once the
+row is readable here (reads: `rlmm/manager/metadata_reads.py`). It has methods that Kafka's does not
+have: claims, log start, lost ranges, modes, policies (`rlmm/records/control_records.py`).
 
-Writes raise Fenced (somebody newer leads), Conflict (its reason is the verdict of apply),
+Writes raise Fenced (a newer writer leads), Conflict (its reason is the verdict of apply),
 InvalidRequest (nothing changed), RetryLater (nothing appended), OutcomeUnknown (read the row).
 """
 
@@ -151,7 +151,7 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
 
     @property
     def failure(self) -> str | None:
-        """The reason why applying stopped; None while all is well."""
+        """The reason why applying stopped; None while it runs."""
         return self._failure
 
     async def wait_for_offset(self, offset: int, *, deadline_s: float) -> None:
@@ -169,8 +169,8 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
         raise RetryLater("the metadata log was closed")
 
     async def catch_up(self, *, deadline_s: float = BARRIER_DEADLINE_S) -> None:
-        """Return once everything completed before this call is applied here: what the view says
-        then may be answered as "nothing to do". RetryLater: no leader confirms it, or too late.
+        """Return once all writes completed before this call are applied here: a read of the view
+        may then be answered with "nothing to do". RetryLater: no leader confirms it in time.
         """
         end = await self._log.barrier(deadline_s=deadline_s)
         await self.wait_for_offset(end - 1, deadline_s=deadline_s)
@@ -212,14 +212,14 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
     async def claim_partition(
         self, claim: control.PartitionClaim, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> ClaimAnswer:
-        """Become the partition's one writer. State read before the answer's no longer counts."""
+        """Become the partition's only writer. State read before the answer is outdated."""
         proposal = encode(claim)
         with self._applying.reading_claim(proposal.value):
             offset, decision = await self._decide((proposal,), deadline_s)
         raise_unless_done(decision.outcome, offset)
         reading = decision.reading
         if reading is None or reading.state.claim is None:
-            raise InternalError(f"the claim at metadata offset {offset} left no standing claim")
+            raise InternalError(f"the claim at metadata offset {offset} is not in force")
         return ClaimAnswer(reading.state.claim.token, reading.state, reading.left_overs)
 
     async def record_log_start(
@@ -243,19 +243,19 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
     async def skip_offsets(
         self, record: control.OffsetsSkipped, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Give up offsets that can't be copied; an admin's."""
+        """Give up offsets that can't be copied, on an admin's request."""
         return await self._write(record, deadline_s)
 
     async def set_partition_mode(
         self, record: control.PartitionModeChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Set the mode of copying and expiring; voids the standing claim."""
+        """Set the mode of copying and expiring; voids the claim in force."""
         return await self._write(record, deadline_s)
 
     async def reset_claim(
         self, record: control.ClaimReset, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Void the standing claim; an admin's."""
+        """Void the claim in force, on an admin's request."""
         return await self._write(record, deadline_s)
 
     async def record_partition_adopted(
@@ -285,31 +285,31 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
     async def contest_node(
         self, record: control.NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Contest another process that has this living one's node id."""
+        """Contest a different process that has taken over this live one's node id."""
         return await self._write(record, deadline_s)
 
     async def stop_node(
         self, record: control.NodeStopped, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Say that this process ends in order."""
+        """Record that this process ends orderly."""
         return await self._write(record, deadline_s)
 
     async def remove_node(
         self, record: control.NodeRemoved, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Take a node that does not live off the list of nodes; an admin's."""
+        """Remove a node that is not live from the list of nodes, on an admin's request."""
         return await self._write(record, deadline_s)
 
     async def set_cluster_setting(
         self, record: control.ClusterSetting, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Set a setting of the cluster, a node or topics, or remove it; an admin's."""
+        """Set or remove a setting of the cluster, a node or topics, on an admin's request."""
         return await self._write(record, deadline_s)
 
     async def mark_expired(
         self, record: control.ExpiryMark, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Hide what retention lets go from readers; the log start follows later."""
+        """Hide expired offsets from readers; the log start follows later."""
         return await self._write(record, deadline_s)
 
     async def finalise_feature_level(
@@ -320,18 +320,20 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
         return await self._write(control.FeatureLevel(level, replaces_offset), deadline_s)
 
     def on_partition_leadership_changes(self, tips: Iterable[TopicIdPartition]) -> None:
-        """Kafka's: these have a new leader or epoch, and are ready after a barrier from now on."""
+        """Take note that partitions have a new leader or epoch (Kafka's method): each is ready
+        again after a barrier that begins from now on.
+        """
         self._readiness.changed(tips)
 
     def is_ready(self, tip: TopicIdPartition) -> bool:
-        """True if an empty answer means that there is nothing. An empty answer while it is False
-        would make a broker move its log start and lose the tier (Kafka's RLMM.isReady).
+        """True if an empty answer means that the tier has no segment. An empty answer while this is
+        False would make a broker move its log start and lose the tier (Kafka's RLMM.isReady).
         """
         is_open = self._failure is None and not self._closed
         return is_open and self._readiness.is_ready(tip) and not self.is_kafkas(tip)
 
     def is_caught_up(self) -> bool:
-        """True once a barrier shows that everything completed before this start is applied here."""
+        """True once a barrier shows that all writes before this start are applied here."""
         return self._readiness.is_caught_up
 
     async def segment_history(
@@ -364,7 +366,7 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
             return snapshot
 
     async def close(self) -> None:
-        """Stop, with the view flushed. Waiters hear OutcomeUnknown, later calls RetryLater."""
+        """Stop, with the view flushed. Waiters get OutcomeUnknown, later calls RetryLater."""
         if self._closed:
             return
         self._closed = True
@@ -414,7 +416,9 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
             self._applying.snapshot_due.set()
 
     async def _flush_task(self) -> None:
-        """Flushes that follow one another soon are those of a busy log, until none does."""
+        """Flush the view when it is due. Flushes soon after one another mark a busy log, until
+        there is a longer pause.
+        """
         busy, quiet_s = False, None
         while True:
             due = await self._flush_is_due(quiet_s)
@@ -437,7 +441,7 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
         return True
 
     def _fail(self, what: str, error: BaseException) -> None:
-        """The node cannot go on; say so once."""
+        """Record the failure after which the node must stop, and report it once."""
         log.error("%s failed", what, exc_info=error)
         if self._failure is None:
             self._failure, self._failure_error = f"{what} failed: {error}", error
@@ -461,7 +465,8 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
             try:
                 async with asyncio.timeout(deadline_s) as limit:
                     due = limit.when()
-                    limit.reschedule(None)  # the log keeps it, and knows if anything was appended
+                    # The log keeps this deadline itself, and knows whether records were appended.
+                    limit.reschedule(None)
                     offset = await self._log.propose(proposals, deadline_s=deadline_s)
                     limit.reschedule(due)
                     decision = await self._waiters.wait(offset)
@@ -476,7 +481,9 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
                 ) from error
 
     def _check_snapshot(self) -> None:
-        """An installation waits for scans of the view, so this node's own snapshot ends."""
+        """Raise if a snapshot is being installed: that waits for scans of the view, so a snapshot
+        that this node takes has to end.
+        """
         self._check_open()
         if self._applying.is_installing:
             raise RetryLater("a snapshot of the leader is being installed, which is newer")

@@ -1,7 +1,7 @@
 """The reads of the remote log metadata manager: local, from the view, true at `applied_offset`.
 
-Kafka's (KIP-405) and ours: states of partitions, policies, and questions of readers without a
-broker. The manager's `is_ready` says whether an empty answer means that there is nothing.
+They are Kafka's (KIP-405) and ours: states of partitions, policies, and look-ups of readers without
+a broker. Only if the manager's `is_ready` is true does an empty answer mean that there is nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from rlmm.view.view import View
 
 
 class MetadataReads:
-    """The task that applies the log tells `_states` and `_changes` of every commit."""
+    """The reads. The task that applies the log reports every commit to `_states` and `_changes`."""
 
     def __init__(self, view: View, *, states_kept_max: int) -> None:
         self._view = view
@@ -54,7 +54,7 @@ class MetadataReads:
 
     @property
     def applied_offset(self) -> int:
-        """Every read is true at this metadata offset; -1 before the first record."""
+        """The metadata offset at which every read is valid; -1 before the first record."""
         return self._view.applied_offset
 
     def digest(self) -> bytes:
@@ -62,7 +62,7 @@ class MetadataReads:
         return self._view.digest()
 
     def rows(self) -> RowReader:
-        """The rows themselves, for reads in a thread, which must not see what changes meanwhile."""
+        """The rows themselves, for reads in a thread, where this object's caches are not used."""
         return self._view
 
     def feature_level(self) -> int:
@@ -74,7 +74,7 @@ class MetadataReads:
         return read_restart(self._view)
 
     def registered_node(self, node_id: int) -> RegisteredNode | None:
-        """The process that has a node id; None: none ever registered with it."""
+        """The process that has a node id; None: the id was never registered."""
         return find_node(self._view, node_id)
 
     def registered_nodes(self) -> tuple[RegisteredNode, ...]:
@@ -101,7 +101,7 @@ class MetadataReads:
         return find_migration(self._view)
 
     def is_kafkas(self, tip: TopicIdPartition) -> bool:
-        """True of a delegated partition while the truth about it is in Kafka's metadata topic."""
+        """True for a delegated partition while Kafka's metadata topic is authoritative for it."""
         if self.migration().phase not in TOPIC_PHASES:
             return False
         state = self.partition_state(tip)
@@ -112,8 +112,8 @@ class MetadataReads:
         return acknowledged(self._view, since)
 
     def migration_brokers(self, since: int) -> frozenset[int]:
-        """Ids of the brokers of the move by their last word: those that stopped in the frozen phase
-        that began at this offset, or in a later one. Each has a node beside it, with its id.
+        """Ids of the brokers of the move, by their last acknowledgement: those that stopped in the
+        frozen phase that began at this offset, or in a later one. Each has a node with its id.
         """
         return acknowledged_from(self._view, since)
 
@@ -130,7 +130,7 @@ class MetadataReads:
         return ShadowLag(shadow.rows, None if oldest is None else oldest.time_ms)
 
     def topic_positions(self) -> tuple[TopicPosition, ...]:
-        """Up to where Kafka's metadata topic was read, by its partitions."""
+        """The offsets up to which Kafka's metadata topic was read, by its partitions."""
         return tuple(topic_positions(self._view))
 
     def outbox(self) -> Iterator[OutboxRow]:
@@ -158,19 +158,19 @@ class MetadataReads:
         return queries.highest_offset_for_epoch(self._view, tip, leader_epoch)
 
     def highest_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:
-        """`highest_offset_for_epoch`, whatever the lineage says."""
+        """The highest offset ever copied in the epoch, even outside the lineage."""
         return highest_recorded(self._view, tip, leader_epoch)
 
     def coverage(
         self, tip: TopicIdPartition, leader_epoch: int, start: int, end: int
     ) -> Iterator[Covered]:
         """The ranges of an epoch that overlap [`start`, `end`], each with the segment that serves
-        it, whatever the lineage says.
+        it, even outside the lineage.
         """
         return covered_ranges(self._view, tip, leader_epoch, start, end)
 
     def forecast_claim(self, asked: AskedClaim) -> ClaimForecast:
-        """The state that a claim would leave, by the rules that would judge it; writes nothing."""
+        """The state after a claim, by the rules of apply; writes nothing."""
         return forecast_claim(self._view, asked)
 
     def list_remote_log_segments(
@@ -180,21 +180,21 @@ class MetadataReads:
         *,
         after: ListPosition | None = None,
     ) -> Iterator[RemoteLogSegmentMetadata]:
-        """All but DELETE_SEGMENT_FINISHED, by `list_position`, those behind `after`."""
+        """All segments but finished deletions, by `list_position`, those after `after`."""
         return queries.list_segments(self._view, tip, leader_epoch, after=after)
 
     def partition_state(self, tip: TopicIdPartition) -> PartitionState | None:
-        """The partition's state; None if no record ever named it."""
+        """The partition's state; None if no record was ever about it."""
         return self._states.state(tip)
 
     def segments_changed_at(self, tip: TopicIdPartition) -> int:
-        """A metadata offset that tells the partition's present segments from all other states of
-        them: the same as before means that none of their rows changed.
+        """A metadata offset that identifies the present state of the partition's segments: if it is
+        the same as before, none of their rows changed.
         """
         return self._changes.changed_at(tip)
 
     def segments_changed_since(self, tip: TopicIdPartition, offset: int) -> tuple[Uuid, ...] | None:
-        """The segments whose rows changed behind an earlier `segments_changed_at` of this process;
+        """The segments whose rows changed after an earlier `segments_changed_at` of this process;
         None: they are not remembered.
         """
         return self._changes.since(tip, offset)
@@ -212,7 +212,7 @@ class MetadataReads:
         return self._states.find_partition(topic, partition)
 
     def met_partitions(self, topic: str) -> Iterator[MetPartition]:
-        """The partitions of all topics of this name, each with where the log first met it."""
+        """The partitions of all topics of this name, each with the offset of its first record."""
         return queries.met_partitions(self._view, topic)
 
     def served_segments(self, of: PartitionState, first: int, last: int) -> Iterator[ServedSegment]:
@@ -240,7 +240,7 @@ class MetadataReads:
         return queries.newest_topic_id(self._view, topic)
 
     def topic_policy(self, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
-        """A topic name's policy, or the defaults; with `topic_id` what holds for that topic."""
+        """A topic name's policy, or the defaults; with `topic_id` that of this topic alone."""
         return queries.topic_policy(self._view, topic, topic_id)
 
     def measured_time_ms(self) -> int:

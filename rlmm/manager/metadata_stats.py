@@ -11,9 +11,10 @@ from rlmm.histogram import Histogram, latencies
 
 @dataclass(slots=True)
 class MetadataStats:
-    """`apply_latency`: from when this node heard that records are committed until they can be read
-    here. `proposal_latency`: the wait of a caller of this node until the outcome was known; one
-    that got none counts, too. `now`: monotonic seconds, by the log's clock.
+    """The durations. `apply_latency`: from the time when this node's high watermark covered the
+    records until they can be read here. `proposal_latency`: the wait of a caller of this node until
+    the outcome was known; a caller that got none counts, too. `now`: monotonic seconds, by the
+    log's clock.
     """
 
     now: Callable[[], float]

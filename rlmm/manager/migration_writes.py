@@ -15,11 +15,11 @@ from rlmm.records.records import MetadataRecord
 
 
 class MigrationWrites(ABC):
-    """Raises as the manager's other writes do."""
+    """The writes; they raise the errors of the manager's other writes."""
 
     @abstractmethod
     async def _write(self, record: MetadataRecord, deadline_s: float) -> int:
-        """Propose the record and hear its outcome; its metadata offset."""
+        """Propose the record and wait for its outcome; returns its metadata offset."""
 
     async def change_migration_phase(
         self, record: MigrationPhaseChange, *, deadline_s: float = WRITE_DEADLINE_S
@@ -36,11 +36,11 @@ class MigrationWrites(ABC):
     async def acknowledge_migration(
         self, record: MigrationAcknowledged, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record that this node's broker writes nothing in the phase that stands."""
+        """Record that this node's broker writes nothing in the present phase."""
         return await self._write(record, deadline_s)
 
     async def report_shadow(
         self, record: ShadowWritten, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record what is in Kafka's metadata topic of the changes that wait for it."""
+        """Record which of the waiting changes are in Kafka's metadata topic."""
         return await self._write(record, deadline_s)

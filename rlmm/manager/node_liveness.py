@@ -1,5 +1,5 @@
-"""The task by which the quorum's leader records which registered nodes are silent, and which came
-back (KIP-631's fencing, with the fetches of KIP-500 as heartbeats).
+"""The task with which the quorum's leader records the registered nodes that have stopped fetching,
+and those that came back (KIP-631's fencing, with the fetches of KIP-500 as heartbeats).
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ log = logging.getLogger(__name__)
 
 LOOKS_PER_SILENCE = 4
 LOOK_INTERVAL_MAX_S = 60.0
-"""The longest pause between two looks: the core forgets an observer that is silent for five times
-as long; the judge remembers it.
+"""The longest pause between two checks: the core forgets an observer that has not fetched for five
+times as long; the judge remembers it.
 """
 
 
 @dataclass(slots=True)
 class LivenessJudge:
-    """Decides who is silent. Pure: what this replica knows and its monotonic time are handed in.
+    """Decides which nodes are silent, that is, do not fetch. Pure: the replica's description and
+    its monotonic time are arguments.
 
-    Invariant `silent_for_a_whole_silence`: nobody is fenced who has been silent for less than
-    `silence_max_s`, or whom this leader could have heard for less than that. It begins to hear when
-    it takes over, when it looks again after it was suspended itself, and when the node registers.
-    A leader that removed itself as a voter judges nobody: nothing tells of its own fetches.
+    Invariant `silent_for_a_whole_silence`: a node is fenced only after `silence_max_s` without a
+    fetch, during all of which this leader could have received one. That time begins when the leader
+    takes over, when it checks again after it was suspended itself, and when the node registers. A
+    leader that removed itself as a voter judges no node: there are no fetches of its own.
     """
 
     silence_max_s: float
@@ -79,8 +80,8 @@ def _votes(told: LogDescription) -> bool:
 
 
 def _silences(told: LogDescription) -> dict[tuple[int, str], float]:
-    """Seconds since the last fetch by node id and directory; who has not fetched from this leader
-    is left out. A leader's own last fetch is now.
+    """Seconds since the last fetch, by node id and directory; nodes that have not fetched from this
+    leader are left out. A leader's own last fetch is now.
     """
     fetched = {
         (each.node_id, each.directory_id): each.last_fetch_ms
@@ -92,7 +93,7 @@ def _silences(told: LogDescription) -> dict[tuple[int, str], float]:
 
 
 class NodeLiveness:
-    """The task that records silent nodes, one per node; it proposes nothing while another leads."""
+    """The task that records silent nodes, one per node; it proposes only while this node leads."""
 
     def __init__(
         self,
@@ -110,18 +111,18 @@ class NodeLiveness:
         self._interval_s = min(judge.silence_max_s / LOOKS_PER_SILENCE, LOOK_INTERVAL_MAX_S)
 
     async def run(self) -> None:
-        """Runs as long as the node; a failure is repeated at the next look."""
+        """Run as long as the node; after a failure the next check tries again."""
         while True:
             try:
                 await self.look()
             except StrandlineError as error:
-                log.info("which nodes live is not recorded yet: %s", error)
+                log.info("the liveness of nodes is not recorded yet: %s", error)
             await pause(self._interval_s)
 
     async def look(self) -> None:
-        """Judge, and propose one record after another, each only if it is still true: the ones
-        before may have taken long. One that is not appended until the next look, as while
-        leadership is handed over, is given up, and judged anew.
+        """Judge, and propose the records one by one, each only if it is still true: the ones before
+        may have taken long. A record that is not appended until the next check, as while leadership
+        is transferred, is given up, and judged again.
         """
         for record in self._judged():
             if record not in self._judged():

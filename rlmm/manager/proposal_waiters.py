@@ -1,8 +1,8 @@
 """Outcomes that wait for their proposers, and proposers that wait for outcomes.
 
-A proposer learns its offset from the log at about the time at which the record is applied, and
-either may come first. So outcomes are kept while anybody may still ask: a proposal under way is one
-whose offset is above the applied one at its beginning.
+A proposer gets its offset from the log at about the time at which the record is applied, and either
+may come first. So outcomes are kept while a proposer may still ask for them: the offset of a
+proposal under way is above the offset that was applied at its beginning.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class Decision(NamedTuple):
 
 
 class ProposalWaiters:
-    """The waiters of a node's proposals, on one event loop; not for threads. `on_proposal` is
-    called as each proposal begins.
+    """The waiters of a node's proposals, on one event loop; not thread-safe. `on_proposal` is
+    called when a proposal begins.
     """
 
     def __init__(self, *, outcomes_kept_max: int, on_proposal: Callable[[], None]) -> None:
@@ -62,11 +62,11 @@ class ProposalWaiters:
 
     @property
     def may_ask(self) -> bool:
-        """True while anybody waits for an outcome, or may yet."""
+        """True while a proposer waits for an outcome, or may do so later."""
         return self._under_way > 0 or bool(self._waiting)
 
     def decided(self, offset: int, decision: Decision) -> None:
-        """The record at `offset` was applied and is readable."""
+        """Take the decision on the record at `offset`, which is applied and readable now."""
         waiting = self._waiting.pop(offset, None)
         if waiting is not None:
             if not waiting.done():
@@ -95,7 +95,9 @@ class ProposalWaiters:
             self._waiting.pop(offset, None)
 
     def passed_over(self, last_offset: int) -> None:
-        """A snapshot replaced everything up to `last_offset`: single outcomes there are unknown."""
+        """Fail the waiters up to `last_offset`: a snapshot replaced these records, so their
+        outcomes are unknown.
+        """
         self._forgotten_below = max(self._forgotten_below, last_offset + 1)
         for offset in [each for each in self._waiting if each <= last_offset]:
             waiting = self._waiting.pop(offset)
@@ -103,7 +105,7 @@ class ProposalWaiters:
                 waiting.set_exception(_passed_over(offset))
 
     def end(self, message: str) -> None:
-        """Nothing more will be decided here: all waiters hear OutcomeUnknown."""
+        """Fail all waiters with OutcomeUnknown: no more records will be applied here."""
         self._ended = OutcomeUnknown(message)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():

@@ -1,10 +1,11 @@
-"""Readiness of partitions: whether this node may answer that there is nothing (Kafka's
+"""Readiness of partitions: whether this node may answer that the tier has no segment (Kafka's
 RLMM.isReady).
 
-A view that lags has no segments where some exist, and a broker that believed it would move its log
-start and lose the tier. So a partition whose leadership changed is ready only when a barrier of the
-metadata log, taken after the change, is applied here; after a start that goes for all, since a
-leadership may have changed meanwhile. Without a quorum leader no barrier succeeds.
+A view that lags may lack existing segments, and a broker that trusts such an answer would move its
+log start and lose the tier. So a partition whose leadership changed is ready only when a barrier of
+the metadata log, taken after the change, is applied here; after a start this holds for all
+partitions, since a leadership may have changed meanwhile. Without a quorum leader no barrier
+succeeds.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ log = logging.getLogger(__name__)
 BARRIER_DEADLINE_S = 10.0
 BARRIER_RETRY_S = 0.1
 CHANGED_MAX = 100_000
-"""Partitions remembered one by one; beyond, a change of one counts as a change of all."""
+"""Limit of the partitions remembered one by one; beyond it, a change of one counts for all."""
 
 
 class Barriers(Protocol):
-    """The needed part of a metadata log."""
+    """The part of a metadata log that is used here."""
 
     async def barrier(self, *, deadline_s: float) -> int:
         """`MetadataLog.barrier`."""
@@ -48,7 +49,7 @@ class Readiness:
         self._due.set()
 
     def changed(self, tips: Iterable[TopicIdPartition]) -> None:
-        """None of `tips` is ready until a barrier taken after this call is applied."""
+        """Make `tips` unready until a barrier taken after this call is applied."""
         self._changes += 1
         for tip in tips:
             self._changed_at[tip] = self._changes
@@ -66,11 +67,11 @@ class Readiness:
         return self._own_applied or self._proven > 0
 
     def own_record_applied(self) -> None:
-        """A record that was proposed since the start, and everything before it, is applied here."""
+        """Take note that a record proposed since the start, and all before it, is applied here."""
         self._own_applied = True
 
     async def run(self) -> None:
-        """One barrier proves all changes before it; later ones share the next."""
+        """Take barriers: one covers all changes before it, and later changes share the next."""
         while True:
             await self._due.wait()
             self._due.clear()

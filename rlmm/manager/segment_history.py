@@ -49,7 +49,7 @@ async def read_history(
 
 
 def _entry(record: CommittedRecord, segment_id: RemoteLogSegmentId) -> HistoryEntry | None:
-    # The id's bytes stand unchanged in every record about it: most records need no decoding.
+    # Every record about the segment contains the bytes of its id: most records need no decoding.
     if record.control_type is not None or record.value.find(segment_id.id) < 0:
         return None
     try:

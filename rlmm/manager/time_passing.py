@@ -1,8 +1,8 @@
 """The task that measures the passing time for the log (`rlmm/apply/purge.py`).
 
-Every node measures, by its monotonic clock, since it applied the last TimePassed. The quorum's
-leader proposes, and only while something waits for time: marked partitions, tombstones. A quiet
-cluster stays quiet.
+Every node measures, by its monotonic clock, the time since it applied the last TimePassed. The
+quorum's leader proposes the record, but only while something waits for time: marked partitions,
+tombstones. An idle cluster writes no records.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class TimePassing:
         self._since: tuple[int, float] | None = None
 
     async def run(self) -> None:
-        """Runs as long as the node; a failure is repeated at the next look."""
+        """Run as long as the node; after a failure the next round tries again."""
         while True:
             try:
                 await self.look()
@@ -62,7 +62,7 @@ class TimePassing:
 
 
 async def pause(seconds: float) -> None:
-    """Let the loop that is running go on for so long."""
+    """Sleep for this long on the running event loop."""
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             await asyncio.Event().wait()

@@ -1,4 +1,4 @@
-"""Segments that the log deleted to the end: their ids are kept for 30 days of measured time."""
+"""Segments whose deletion is finished: their ids are kept for 30 days of measured time."""
 
 from __future__ import annotations
 
