@@ -54,7 +54,7 @@ def test_the_same_sources_are_built_once_and_others_again(copy: Path) -> None:
 def test_without_npm_all_else_goes_on_unless_everything_is_required(copy: Path) -> None:
     code, said = build(copy, npm=False)
     assert code == 0
-    assert "npm (with Node.js 20.19 or newer) is not installed" in said
+    assert "npm is not installed: install Node.js 20.19 or newer" in said
     assert build(copy, npm=False, required=True)[0] == 1
     assert not (copy / "dist").exists()
 

@@ -1,4 +1,4 @@
-"""`@asks_node`: commands that ask a running node and show its answer as a table or as JSON."""
+"""`@asks_node`: commands that query a running node and show its answer as a table or as JSON."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def asks_node(command: Callable[..., Answer]) -> Callable[..., int]:
 def declare(
     run: Callable[..., int], command: Callable[..., Any], more: Iterable[tuple[str, Any, Any]]
 ) -> None:
-    """Show Typer `run` with the options of `command` but its first parameter, and `more`: name,
-    type and default of each.
+    """Give `run` a signature for Typer: the parameters of `command` except its first, and `more`,
+    each a name, type and default.
     """
     declared = inspect.signature(command, eval_str=True)
     kind = inspect.Parameter.KEYWORD_ONLY

@@ -1,4 +1,4 @@
-"""`strandline audit`: the record of deletes and moves that a node keeps."""
+"""`strandline audit`: the record of deletions and moves that a node keeps."""
 
 from __future__ import annotations
 
@@ -26,11 +26,9 @@ def audit_command(
         str | None, typer.Option(help="Only lines about the segment with this id.")
     ] = None,
     all_nodes: AllNodesOption = False,
-    lines: Annotated[
-        int, typer.Option(min=1, max=1_000_000, help="How many lines to show at most.")
-    ] = 100,
+    lines: Annotated[int, typer.Option(min=1, max=1_000_000, help="The most lines to show.")] = 100,
 ) -> Answer:
-    """Show what the node deleted, marked and moved, and why; newest first.
+    """Show deletions and moves with their reasons, newest first.
 
     Example: `strandline audit --topic orders --action objects_deleted`; `strandline audit
     --all-nodes`

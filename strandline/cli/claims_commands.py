@@ -1,4 +1,4 @@
-"""`strandline claims`: show the claim of a partition, and reset one that stands in the way."""
+"""`strandline claims`: show the claim of a partition, and reset one that blocks the next."""
 
 from __future__ import annotations
 
@@ -48,15 +48,19 @@ def claims_reset_command(
         int | None, typer.Option(min=0, help="Offset at which the next claim may cut the lineage.")
     ] = None,
     offsets: Annotated[
-        int, typer.Option(min=0, help="How many copied offsets that cut takes out of the lineage.")
+        int,
+        typer.Option(
+            min=0, help="Number of copied offsets that this cut removes from the lineage."
+        ),
     ] = 0,
     topic_id: NewestIncarnationOption = None,
 ) -> Answer:
-    """Void a claim that is in the way, and let the next one cut the lineage as far as is confirmed.
+    """Void a claim that blocks the next one, and allow the next one to cut the lineage as far as
+    confirmed.
 
     A claim that would cut more is refused, whichever node makes it. Offsets that are cut off are no
-    longer served. Ask the node beside the leader. Deleting for the topic has to be paused if the
-    claim cuts; until it is resumed, nothing that was cut off is deleted.
+    longer served. Ask the node beside the leader. If the claim cuts, deleting has to be paused for
+    the topic; segments that were cut off are not deleted until it is resumed.
 
     Example: `strandline claims reset orders 0`, then the command that it prints, such as
     `strandline claims reset orders 0 --yes --cut-at 50000 --offsets 250000`
@@ -64,7 +68,7 @@ def claims_reset_command(
     path = f"{partition_path(topic, partition)}/claim"
     claim = client.get(path, topic_id=topic_id)
     if yes:
-        # No claim has the token 0: the node answers that the partition is not claimed.
+        # No claim has the token 0, so the node answers that the partition is not claimed.
         token = 0 if claim["claim"] is None else claim["claim"]["token"]
         body = {"token": token, "cut_at": cut_at, "cut_offsets": offsets}
         claim = client.change("POST", f"{path}/reset", body, topic_id=topic_id)
@@ -79,12 +83,13 @@ def claims_reset_command(
 def _what_next(claim: dict[str, Any], *, done: bool) -> str:
     if done:
         return (
-            f"reset: the next claim {_reset_text(claim)}. `strandline claims show` tells when it "
-            "stands; look at what is left before deleting is resumed"
+            f"reset: the next claim {_reset_text(claim)}. Check with `strandline claims show` "
+            "until the claim is in force, and check the remaining segments before you resume "
+            "deleting"
         )
     following = claim["next_claim"]
     if claim["reset_refused"] is not None or following is None:
-        return "nothing was changed, and a reset is refused"
+        return "nothing was changed, and a reset would be refused"
     after = following["after_reset"]
     confirm = "--yes"
     if after["cut_at"] is not None:
@@ -108,7 +113,7 @@ def _print(claim: dict[str, Any]) -> None:
         "log start": claim["log_start_offset"],
     }
     if following is None:
-        fields["next claim"] = f"not by this node: {claim['why_no_next_claim']}"
+        fields["next claim"] = f"none by this node: {claim['why_no_next_claim']}"
     else:
         fields["next claim"] = f"at epoch {following['leader_epoch']}: " + _course_text(
             following["as_it_is"]
@@ -116,11 +121,11 @@ def _print(claim: dict[str, Any]) -> None:
         fields["its checkpoint"] = epochs_text(following["leader_epoch_checkpoint"])
         fields["after a reset"] = _course_text(following["after_reset"])
     if claim["cut_off_segments"]:
-        fields["serving nothing then"] = (
+        fields["no longer served then"] = (
             f"{claim['cut_off_segments']} segments, {human_bytes(claim['cut_off_bytes'])}"
         )
     if claim["reset_stands"]:
-        fields["reset"] = f"stands, until the next claim, which {_reset_text(claim)}"
+        fields["reset"] = f"in force until the next claim, which {_reset_text(claim)}"
     elif claim["reset_refused"] is not None:
         fields["reset"] = f"refused: {claim['reset_refused']['text']}"
     print_fields(fields)
@@ -128,7 +133,7 @@ def _print(claim: dict[str, Any]) -> None:
 
 def _reset_text(claim: dict[str, Any]) -> str:
     at = claim["reset_cut_at"]
-    return "is to cut nothing" if at is None else f"may cut at {at} or above"
+    return "may cut nothing" if at is None else f"may cut at {at} or above"
 
 
 def _claim_text(claim: dict[str, Any], last: dict[str, Any] | None) -> str:
@@ -145,6 +150,6 @@ def _course_text(course: dict[str, Any]) -> str:
     if course["cut_at"] is None:
         return "accepted, cuts nothing"
     return (
-        f"accepted, cuts at {course['cut_at']}: {course['cut_offsets']} copied offsets go out of "
-        f"the lineage, copied up to {course['highest_copied_offset']} from then on"
+        f"accepted, cuts at {course['cut_at']}: {course['cut_offsets']} copied offsets are "
+        f"removed from the lineage, which is then copied up to {course['highest_copied_offset']}"
     )

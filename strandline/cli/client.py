@@ -1,4 +1,6 @@
-"""HTTP client of the commands that ask a node; problem details become errors again."""
+"""The HTTP client of the commands that query a node; it turns problem documents back into
+errors.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,7 @@ UrlOption = Annotated[
     typer.Option(
         "--url",
         envvar="STRANDLINE_URL",
-        help="Address of the node to ask; several, with commas, are tried in turn.",
+        help="Address of the node to query; several, separated by commas, are tried in turn.",
     ),
 ]
 TokenFileOption = Annotated[
@@ -40,18 +42,19 @@ TokenFileOption = Annotated[
     typer.Option(
         "--token-file",
         envvar="STRANDLINE_TOKEN_FILE",
-        help="File that holds the bearer token; a token on the command line would show in `ps`.",
+        help="File with the bearer token; a token on the command line would be visible in `ps`.",
     ),
 ]
 
 
 class NodeClient:
-    """Client of the cluster's nodes at `url`, one address or several with commas. Its methods raise
-    the kind of error that a node answered.
+    """Client of the cluster's nodes at `url`: one address, or several separated by commas. Its
+    methods raise the kind of error that a node answered.
 
-    The first that can be reached is asked, and the next ones while none can: a question may be
-    asked again, a change only if it was surely not sent. A node that can't hand a request on to the
-    one that can answer names that one, which is then asked once, at the address that it registered.
+    It uses the first node that can be reached, and the next ones while none can: a read may be
+    repeated at a different node, a change only if it was certainly not sent. If a node can't
+    forward a request to the node that can answer, it names that one; the request is then sent once
+    to the address that that node registered.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class NodeClient:
     def _client(self, url: str) -> httpx.Client:
         try:
             if http_address(url) is None:
-                raise ValueError("no http:// or https:// with a host, or a wrong port")
+                raise ValueError("it needs http:// or https://, a host, and a valid port")
             return httpx.Client(
                 base_url=url,
                 headers=self._headers,
@@ -78,7 +81,8 @@ class NodeClient:
             )
         except (httpx.InvalidURL, ValueError) as error:
             raise InvalidRequest(
-                f"{url!r} is not an address ({error}); write it like {DEFAULT_URL}", field="--url"
+                f"{url!r} is not the address of a node ({error}): write it like {DEFAULT_URL}",
+                field="--url",
             ) from None
 
     def __enter__(self) -> Self:
@@ -93,7 +97,9 @@ class NodeClient:
         return self._followed(partial(self._ask, "GET", path, params=_present(params)))
 
     def ask(self, path: str, body: dict[str, object], **params: object) -> Any:
-        """The JSON of the answer to a question too long for an address; changes nothing."""
+        """The JSON of the answer to a read whose parameters are too long for a URL; changes
+        nothing.
+        """
         return _json_of(self._ask("POST", path, params=_present(params), json=body))
 
     def change(
@@ -107,15 +113,17 @@ class NodeClient:
         )
 
     def change_node(self, method: str, path: str, body: dict[str, object] | None = None) -> Any:
-        """`change` of the very node that is asked. InvalidRequest: `url` has several addresses, and
-        which of them answers first must not decide.
+        """Send a change that is about the queried node itself. InvalidRequest: `url` has several
+        addresses, and the change must not go to whichever answers first.
         """
         if len(self._named) > 1:
-            raise InvalidRequest("this is about one node: name its address alone", field="--url")
+            raise InvalidRequest(
+                "this changes one node: give only the address of that node", field="--url"
+            )
         return _json_of(self._change(method, path, params={}, json=body))
 
     def _followed(self, send: Callable[[], httpx.Response]) -> Any:
-        """The JSON of the answer, which may be that of the one node that the first one names."""
+        """The JSON of the answer; of the node that the first one names, if it names one."""
         try:
             return _json_of(send())
         except Conflict as refused:
@@ -137,7 +145,7 @@ class NodeClient:
             except httpx.HTTPError as error:
                 raise OutcomeUnknown(
                     f"no answer from {url} ({error or type(error).__name__}): the change may or "
-                    "may not have been made. Look before you repeat it"
+                    "may not have been made. Check the present state before you repeat it"
                 ) from None
         raise _unreachable(failures)
 
@@ -151,7 +159,7 @@ class NodeClient:
         raise _unreachable(failures)
 
     def _in_turn(self) -> Iterator[str]:
-        """The address that answered last, then the others; the one in use is remembered."""
+        """The address that answered last, then the remaining ones; the one in use is remembered."""
         urls = list(self._clients)
         first = urls.index(self._asked)
         for url in (*urls[first:], *urls[:first]):
@@ -159,7 +167,7 @@ class NodeClient:
             yield url
 
     def _url_of(self, node_id: int) -> str | None:
-        """The address that a node registered; None: it has none that may be told the token."""
+        """The address that a node registered; None: it has none to which the token may be sent."""
         try:
             node = _json_of(self._ask("GET", f"/v1/nodes/{node_id}"))
         except StrandlineError:
@@ -170,9 +178,9 @@ class NodeClient:
         return url if self._may_follow_to(url) else None
 
     def _may_follow_to(self, url: str) -> bool:
-        """True if a request may follow to `url`. False for no address, and where the token would go
-        further in the clear than the user let it: without TLS while an address with it was named,
-        or beyond this machine while one on it was.
+        """True if a request may be sent on to `url`. False for an invalid address, and if the token
+        would be exposed more than the user accepted: without TLS although an address with TLS was
+        given, or beyond this machine although an address on it was given.
         """
         if url in self._named:
             return True
@@ -184,12 +192,13 @@ class NodeClient:
         return "https" not in schemes and (is_loopback(url) or not stays_here)
 
     def pages(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
-        """All items of a paged resource that is the same at every node."""
+        """All items of a paged resource that is the same on every node."""
         return _items(lambda cursor: self.get(path, cursor=cursor, **params), items)
 
     def pages_of_node(self, path: str, items: str, **params: object) -> Iterator[dict[str, Any]]:
         """All items of a node's own paged resource. The node that answers the first page is asked
-        for the rest: its cursor means another place at another node. RetryLater: it broke off.
+        for the remaining pages, as its cursors are not valid at a different node. RetryLater: the
+        answer broke off.
         """
         answered = ""
 
@@ -205,7 +214,7 @@ class NodeClient:
             except httpx.HTTPError as error:
                 raise RetryLater(
                     f"no answer from {answered} ({error or type(error).__name__}) to a further "
-                    "page, which no other node has: ask again"
+                    "page, which only that node can answer: run the command again"
                 ) from None
 
         return _items(page, items)
@@ -223,8 +232,8 @@ class NodeClient:
                     yield piece
             except httpx.HTTPError as error:
                 raise RetryLater(
-                    f"the answer broke off after {received} bytes ({error}); what came so far is "
-                    "not the whole. The node's log says why"
+                    f"the answer broke off after {received} bytes ({error}) and is incomplete: "
+                    "find the reason in the node's log, and run the command again"
                 ) from None
 
     @contextmanager
@@ -246,7 +255,7 @@ class NodeClient:
 
 
 def _items(page_from: Callable[[str | None], Any], items: str) -> Iterator[dict[str, Any]]:
-    """The items of all pages, each asked for by the cursor of the one before."""
+    """The items of all pages, each requested by the cursor of the previous one."""
     cursor: str | None = None
     for _ in range(PAGES_MAX):
         page = page_from(cursor)
@@ -260,7 +269,7 @@ def _unreachable(failures: Sequence[tuple[str, httpx.HTTPError]]) -> RetryLater:
     told = "; ".join(f"no answer from {url} ({error or type(error).__name__})"
                      for url, error in failures)  # fmt: skip
     are = "is the node running?" if len(failures) == 1 else "are the nodes running?"
-    return RetryLater(f"{told}; {are} Name another with --url or STRANDLINE_URL")
+    return RetryLater(f"{told}; {are} Give a different address with --url or STRANDLINE_URL")
 
 
 def _json_of(answer: httpx.Response) -> Any:
@@ -276,8 +285,8 @@ def _present(params: dict[str, object]) -> dict[str, str]:
 
 
 def authorities_for(url: str) -> ssl.SSLContext | bool:
-    """Whom to trust at `url`: the usual authorities, whose loading takes a tenth of a command's
-    time; nobody at http:// on this machine, where neither TLS nor a proxy is used.
+    """The authorities to trust at `url`: the usual ones, whose loading takes a tenth of a command's
+    time; none at http:// on this machine, where neither TLS nor a proxy is used.
     """
     is_plain = url.lower().startswith("http://") and is_loopback(url)
     return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT) if is_plain else True
@@ -287,16 +296,19 @@ def _read_token(path: Path) -> str:
     try:
         token = path.read_text().strip()
     except OSError as error:
-        message = f"{path} can't be read: {error.strerror}"
+        message = f"{path} can't be read ({error.strerror}): check the path and its permissions"
         raise InvalidRequest(message, field="--token-file") from None
     if not token or not token.isascii() or any(char.isspace() for char in token):
-        raise InvalidRequest(f"{path} does not hold one token", field="--token-file")
+        raise InvalidRequest(
+            f"{path} has to contain exactly one token, in ASCII and without spaces",
+            field="--token-file",
+        )
     return token
 
 
 def _raise_for_problem(answer: httpx.Response) -> None:
-    """Rebuild the error from the problem details (RFC 9457) of the answer. A redirection is one,
-    too: its address is not followed, as it might get the token.
+    """Rebuild the error from the problem document (RFC 9457) of the answer. A redirection counts as
+    one: its address is not followed here, as it could get the token.
     """
     if not answer.is_error and not answer.is_redirect:
         return
@@ -308,8 +320,12 @@ def _raise_for_problem(answer: httpx.Response) -> None:
 
 
 def _no_node(answer: httpx.Response) -> StrandlineError:
-    """The error for an answer that is not a node's: a proxy, or another program on that port."""
+    """The error for an answer that is not from a node: from a proxy, or a different program on that
+    port.
+    """
     message = f"{answer.url} answered HTTP {answer.status_code}, but not as a Strandline node does"
     if answer.status_code >= 500:
-        return RetryLater(f"{message}; is there a proxy in between, and the node behind it down?")
-    return InvalidRequest(f"{message}; name the node's address", field="--url")
+        return RetryLater(
+            f"{message}: if a proxy is in between, check that the node after it is running"
+        )
+    return InvalidRequest(f"{message}: give the node's address", field="--url")

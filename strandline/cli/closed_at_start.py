@@ -7,16 +7,16 @@ import sys
 
 
 def open_what_is_closed() -> None:
-    """Open closed ones of the descriptors 0 to 2 on /dev/null.
+    """Open those of the descriptors 0 to 2 that are closed, on /dev/null.
 
-    Otherwise the next file that is opened, perhaps one of the database, would be descriptor 2, and
-    get what libraries write to standard error.
+    Otherwise the next file that is opened, perhaps one of the database, would become descriptor 2,
+    and libraries' output to standard error would go into it.
     """
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free one is this one: those below are open.
+            # This is the lowest free descriptor: the lower ones are open.
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
     # Python sets streams of closed descriptors to None.
     if sys.stdout is None:

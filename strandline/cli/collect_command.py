@@ -16,11 +16,11 @@ from strandline.node import ambient
 
 ASKED_EVERY_S = 0.5
 MEANING = {
-    "live": "segments that can be read; kept",
-    "copy_pending": "being copied; kept",
-    "delete_pending": "to be deleted after its delay; kept until then",
+    "live": "of readable segments; kept",
+    "copy_pending": "of copies under way; kept",
+    "delete_pending": "to be deleted after a delay; kept until then",
     "orphan": "of deleted segments; deleted with --apply",
-    "foreign": "never known to the metadata; never touched",
+    "foreign": "unknown to the metadata; never deleted",
     "own": "cluster marker and snapshots; kept",
 }
 
@@ -35,7 +35,7 @@ def collect_command(
         int,
         typer.Option(
             min=0,
-            help="Allow this many orphans to be deleted, whatever share of all objects they are.",
+            help="The most orphans that may be deleted, whatever share of all objects they are.",
         ),
     ] = 0,
 ) -> Answer:
@@ -78,7 +78,7 @@ def _print(job: dict[str, Any]) -> None:
             f"deleted: {deleted['objects']} objects, {human_bytes(deleted['size_bytes'])}"
         )
     for why, objects in job["held_back"].items():
-        print_text(f"{objects} orphans stay for now: {why}")
+        print_text(f"{objects} orphans are kept for now: {why}")
     if job["state"] != "finished":
         print_error(job["text"])
     elif job["text"]:

@@ -1,4 +1,4 @@
-"""`strandline config`: the settings in force, and where each value comes from."""
+"""`strandline config`: the settings in force, and the source of each value."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ CLUSTER_SETTINGS = "settings of the cluster"
 UNTIL_RESTART = "the running node, until it restarts"
 ANSWER_DEADLINE_S = 3.0
 Document = dict[str, dict[str, Any]]
-"""Key -> `value` and `origin`; `below` is the own one, where the running node has another."""
+"""Key -> `value` and `origin`; `below` is the node's own value, if the running node has a different
+one.
+"""
 
 
 def config_command(
@@ -32,15 +34,15 @@ def config_command(
         str | None,
         typer.Option(
             envvar="STRANDLINE_URL",
-            help="Address of the node with these settings; default: by its `[http]`.",
+            help="Address of the node with these settings; default: from its `[http]`.",
         ),
     ] = None,
     token_file: TokenFileOption = None,
 ) -> int:
-    """Print the effective settings and where each value came from.
+    """Print the effective settings and the source of each value.
 
-    A running node is asked for the settings of the cluster, which win over those of its file and
-    its environment, and for limits that it was given. A last line says so if it does not answer.
+    The running node is asked for the settings of the cluster, which override those of its file and
+    its environment, and for limits set at run time. If it does not answer, the last line says so.
 
     Example: `STRANDLINE_COPIER__PARALLEL_MAX=8 strandline config --config strandline.toml`
     """
@@ -66,15 +68,15 @@ def settings_document(loaded: LoadedSettings) -> Document:
 
 
 def _of_cluster(own: Document, url: str, token_file: Path | None) -> Document:
-    """The settings of the cluster that win on this node, limits that it was given while it runs,
-    and all that choose topics.
+    """The settings of the cluster that are in force on this node, limits set at run time, and all
+    settings for topics.
     """
     try:
         with NodeClient(url, token_file, timeout_s=ANSWER_DEADLINE_S) as client:
             in_force = client.get("/v1/node/settings")["in_force"]
             rows = client.get(PATH)["settings"]
     except StrandlineError as error:
-        return {CLUSTER_SETTINGS: {"value": None, "origin": f"not known: {error}"}}
+        return {CLUSTER_SETTINGS: {"value": None, "origin": f"unknown: {error}"}}
     found = {}
     for each in in_force:
         key = each["setting"]
@@ -102,7 +104,7 @@ def _own_url(http: HttpSettings) -> str:
 
 
 def _shown(value: object) -> object:
-    """A value for the table: lists as in the settings file, `-` for an empty one."""
+    """A value for the table: lists as in the settings file, `-` for an empty text."""
     if isinstance(value, list):
         return json_module.dumps(value)
     return None if value == "" else value

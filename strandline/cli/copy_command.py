@@ -38,7 +38,10 @@ from strandline.settings.settings import Settings, StoreSettings
 
 def copy_command(
     once: Annotated[
-        bool, typer.Option("--once", help="One pass, then stop. (A service is `strandline node`.)")
+        bool,
+        typer.Option(
+            "--once", help="Make one pass, then stop. (`strandline node` runs as a service.)"
+        ),
     ] = False,
     config: ConfigOption = None,
     log_dir: Annotated[
@@ -76,7 +79,7 @@ def copy_command(
         topics=topic,
     )
     if format_for(settings, only_if_absent=True):
-        errors.print(f"made a new data directory at {settings.node.data_dir}; keep it", style="dim")
+        errors.print(f"created the data directory {settings.node.data_dir}; keep it", style="dim")
         if store is not None:
             _make_folder(settings.stores["main"])
     report = event_loop.run(_run(settings, quiet=json))
@@ -111,12 +114,12 @@ def _with_options(
     data_dir: Path | None,
     topics: list[str] | None,
 ) -> Settings:
-    """Settings with the command line over file and environment; no topic named: all topics."""
+    """The settings, overridden by the command line; if no topic is named, all topics."""
     kafka, topic_settings = settings.kafka, settings.topics
     if log_dirs:
         kafka = kafka.model_copy(update={"log_dirs": log_dirs})
     if not kafka.log_dirs:
-        raise InvalidRequest("name a log directory with --log-dir (or in --config)")
+        raise InvalidRequest("give a log directory with --log-dir (or in --config)")
     include = topics or topic_settings.include or ["*"]
     changed: dict[str, object] = {
         "kafka": kafka,
@@ -125,7 +128,7 @@ def _with_options(
     if store is not None:
         changed |= {"stores": {"main": store}, "default_store": "main"}
     elif not settings.stores:
-        raise InvalidRequest("name a store with --store (or in --config)")
+        raise InvalidRequest("give a store with --store (or in --config)")
     if data_dir is not None:
         changed["node"] = settings.node.model_copy(update={"data_dir": data_dir})
     return settings.model_copy(update=changed)
@@ -154,14 +157,17 @@ def _store_settings(
 
 
 def _make_folder(store: StoreSettings) -> None:
-    """Make the store's folder on the first run; later an absent folder may be an unmounted disk."""
+    """Create the store's folder on the first run; later a missing folder may be an
+    unmounted disk.
+    """
     if store.path is None:
         return
     try:
         store.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequest(
-            f"{store.path} can't be created ({error.strerror}); name a folder that you may write",
+            f"{store.path} can't be created ({error.strerror}): give a folder that you may write "
+            "to",
             field="--store",
         ) from None
 
@@ -185,9 +191,8 @@ def _print(report: CopyRunReport, *, as_json: bool) -> None:
     )
     if any(each.why_not is WhyNot.BLOCKED for each in report.partitions):
         print_text(
-            "blocked partitions are not copied: put whole files in place, or start `strandline "
-            "node` "
-            "over this data directory and run the command that the table names"
+            "blocked partitions are not copied: replace their damaged files by whole ones, or "
+            "start `strandline node` with this data directory and run the command in the table"
         )
     console.print(f"{len(report.copied)} segments, {human_bytes(report.copied_bytes)} copied")
     for name, why in report.left_out:
@@ -197,5 +202,5 @@ def _print(report: CopyRunReport, *, as_json: bool) -> None:
     for pending in report.pending_clean_ups:
         print_text(
             f"objects of the failed copy {pending.segment_id.id} can be deleted from "
-            f"{human_time(pending.due_ms)} on; run this again then ({pending.why})"
+            f"{human_time(pending.due_ms)} on: run this command again then ({pending.why})"
         )

@@ -1,4 +1,6 @@
-"""Progress on the terminal while segments are copied: a line for each, a bar for all."""
+"""Shows progress on the terminal while segments are copied: a line for each segment, a bar
+for all.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +31,8 @@ from strandline.cli.output import human_bytes
 
 
 class CopyProgressView:
-    """Progress bar and lines; pass `on_event` to the remote log manager and enter it around the
-    run.
+    """The progress bar and lines. Pass `on_event` to the remote log manager, and enter it around
+    the run.
     """
 
     def __init__(self, console: Console) -> None:

@@ -1,4 +1,4 @@
-"""`strandline demo`: the main job on real captured segments; half-way the leader is killed."""
+"""`strandline demo`: copies captured Kafka segments; half-way the quorum's leader is killed."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def demo_command(
         bool, typer.Option("--keep", help="Leave the nodes running at the end.")
     ] = False,
     log_dir: Annotated[
-        Path, typer.Option(help="A captured log directory to play; read only.")
+        Path, typer.Option(help="A captured log directory to replay; read only.")
     ] = CAPTURED,
 ) -> int:
     """Copy real Kafka segments to an embedded S3 store, on three nodes whose leader is killed.
@@ -93,13 +93,13 @@ async def _start(nodes: DemoNodes) -> None:
     await nodes.start(*NODE_IDS)
     leader = await _leader_that_may_die(nodes)
     console.print(
-        f"they keep the metadata as one quorum, node {leader['node_id']} leads it; "
-        f"node {COPIER_ID} watches a broker's log directory and copies\n"
+        f"they keep the metadata as one quorum, led by node {leader['node_id']}; node "
+        f"{COPIER_ID} watches a broker's log directory and copies\n"
     )
 
 
 async def _leader_that_may_die(nodes: DemoNodes) -> dict[str, Any]:
-    """The quorum as its leader sees it. If the copier leads, leadership is moved first, so that
+    """The quorum as its leader sees it. If the copier leads, the leadership is moved first, so that
     copying goes on when the leader is killed.
     """
     leader = await nodes.leader()
@@ -112,14 +112,14 @@ async def _leader_that_may_die(nodes: DemoNodes) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class LostLeader:
-    """The leader that was killed, and the segments copied before that."""
+    """The leader that was killed, and the segments that were copied before that."""
 
     node_id: int
     acknowledged: frozenset[str]
 
 
 async def _copy(feed: DemoFeed, nodes: DemoNodes) -> LostLeader:
-    """The broker seals segment after segment; half-way the leader is killed."""
+    """Let the broker seal segment after segment, and kill the leader half-way."""
     lost: LostLeader | None = None
     columns = (TextColumn("copying"), BarColumn(), MofNCompleteColumn(), TextColumn("segments"))
     with Progress(*columns, console=console, transient=True) as progress:
@@ -148,17 +148,17 @@ async def _copy(feed: DemoFeed, nodes: DemoNodes) -> LostLeader:
             processes=nodes.processes,
             deadline_s=COPY_DEADLINE_S,
         )
-    assert lost is not None, "nothing was captured"
+    assert lost is not None, "the captured directory has segments to play"
     return lost
 
 
 async def _lose_leader(
     feed: DemoFeed, nodes: DemoNodes, step: int, copied: Callable[[], Awaitable[int]]
 ) -> LostLeader:
-    """Play a step, and kill the leader once one of its segments is copied and others are under way.
-    Returns once something was committed under another leader.
+    """Play a step, and kill the leader once one of its segments is copied and more are under way.
+    Returns after a commit under a new leader.
     """
-    before = await _leader_that_may_die(nodes)  # on a busy machine it may have changed meanwhile
+    before = await _leader_that_may_die(nodes)  # the leader may have changed on a busy machine
     rows = await finished_segments(nodes[COPIER_ID], feed.partitions)
     acknowledged = frozenset(row["segment_id"] for each in rows.values() for row in each)
     count = await copied()
@@ -186,7 +186,7 @@ async def _lose_leader(
 
 
 async def _next_leader(nodes: DemoNodes, before: dict[str, Any]) -> dict[str, Any]:
-    """The quorum as the copier sees it, once it knows of a commit in a later epoch."""
+    """The quorum as the copier sees it, once it has seen a commit in a later epoch."""
     committed: int = before["high_watermark"]
 
     async def commits_again() -> dict[str, Any] | None:
@@ -201,7 +201,7 @@ async def _next_leader(nodes: DemoNodes, before: dict[str, Any]) -> dict[str, An
 
     return await wait_until(
         commits_again,
-        "a commit under another leader",
+        "a commit under a new leader",
         processes=nodes.processes,
         deadline_s=FAILOVER_DEADLINE_S,
     )
@@ -233,7 +233,7 @@ async def _come_back(nodes: DemoNodes, lost: LostLeader) -> None:
 
 
 async def _agreed(nodes: DemoNodes) -> int | None:
-    """The offset that all nodes have applied with one digest; None until they agree."""
+    """The offset that all nodes have applied with the same digest; None until they agree."""
     quorums = [await node.quorum() for node in nodes]
     states = {(each["applied_offset"], each["digest"]) for each in quorums if each is not None}
     return states.pop()[0] if None not in quorums and len(states) == 1 else None
@@ -242,7 +242,9 @@ async def _agreed(nodes: DemoNodes) -> int | None:
 async def _report(
     feed: DemoFeed, nodes: DemoNodes, lost: LostLeader, log_dir: Path, *, keep: bool
 ) -> None:
-    """Print the result as the killed node tells it; its answers must equal those of the others."""
+    """Print the result as the killed node answers it; its answers must equal those of the
+    copier.
+    """
     back, copier = nodes[lost.node_id], nodes[COPIER_ID]
     segments = await finished_segments(back, feed.partitions)
     found = {row["segment_id"] for rows in segments.values() for row in rows}

@@ -1,4 +1,4 @@
-"""End of the demo: segments read back, a table of partitions and nodes, and commands to try."""
+"""The end of the demo: segments read back, a table of partitions and nodes, and commands to try."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Partition = tuple[str, int]
 
 
 async def partition_views(node: DemoNode, partitions: Sequence[Partition]) -> list[dict[str, Any]]:
-    """The state of each partition, as `node` tells it."""
+    """The state of each partition, as `node` answers it."""
     return [await node.get(_path(topic, number)) for topic, number in partitions]
 
 
@@ -37,7 +37,7 @@ async def read_back(
     node: DemoNode, log_dir: Path, segments: dict[Partition, list[dict[str, Any]]]
 ) -> int:
     """Compare every finished segment in the tier with its source file; return the bytes compared.
-    InternalError: one differs.
+    InternalError: a segment differs.
     """
     compared = 0
     for (topic, number), rows in segments.items():
@@ -51,7 +51,7 @@ async def read_back(
 
 
 def print_partitions(views: Sequence[dict[str, Any]]) -> None:
-    """Print a row for each partition; its bytes were compared before."""
+    """Print a row for each partition, whose bytes were compared before."""
     print_table(
         ["topic", "p", "segments", "size", "log start", "copied to", "read back", "then"],
         [
@@ -72,7 +72,7 @@ def print_partitions(views: Sequence[dict[str, Any]]) -> None:
 
 def print_nodes(nodes: DemoNodes, quorums: Sequence[dict[str, Any]], killed_id: int) -> None:
     """Print a row for each node, with its digest of the metadata."""
-    did = {COPIER_ID: "copied", killed_id: "was killed and came back"}
+    did = {COPIER_ID: "copied", killed_id: "was killed and restarted"}
     print_table(
         ["node", "what it did", "quorum", "epoch", "applied", "digest of its state", "pid"],
         [
@@ -91,7 +91,7 @@ def print_nodes(nodes: DemoNodes, quorums: Sequence[dict[str, Any]], killed_id: 
 
 
 def curl_lines(copier: DemoNode, leader: DemoNode, views: Sequence[dict[str, Any]]) -> list[str]:
-    """Commands to paste, about the first partition of `orders`; each has an answer."""
+    """Commands to paste, about the first partition of `orders`."""
     orders = next(each for each in views if (each["topic"], each["partition"]) == ("orders", 0))
     base = f"{copier.url}{_path('orders', 0)}"
     follower = (
@@ -109,7 +109,9 @@ def curl_lines(copier: DemoNode, leader: DemoNode, views: Sequence[dict[str, Any
 
 
 def print_questions(lines: Sequence[str], *, keep: bool) -> None:
-    """Print the commands; without `keep` the nodes are gone, and the hint says how to keep them."""
+    """Print the commands; without `keep` the nodes have stopped, and the hint says how to keep
+    them.
+    """
     hint = "Ask the nodes:" if keep else "With `make demo KEEP=1` the nodes stay up for these:"
     console.print(f"\n{hint}", style="bold")
     for line in lines:

@@ -1,4 +1,6 @@
-"""`strandline erase`: end a topic's tiered data, or a part of it, with all versions, and report."""
+"""`strandline erase`: delete a topic's tiered data, or a part of it, with all versions, and
+report.
+"""
 
 from __future__ import annotations
 
@@ -23,12 +25,12 @@ from strandline.node import ambient
 
 ASKED_EVERY_S = 0.5
 JOB_PATH = "/v1/jobs/erase"
-_REPEAT = "; then ask for the erasure again"
+_REPEAT = "; then run the erasure again"
 
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """The erasure, as the API takes it, without `dry_run`; `refused`: why it can't be done now."""
+    """The erasure as the API takes it, without `dry_run`; `refused`: why it can't be done now."""
 
     body: dict[str, object]
     refused: str | None
@@ -42,36 +44,37 @@ def erase_command(
     why: Annotated[str, typer.Option(help="Reason; it is recorded with your name.")],
     partition: Annotated[int | None, typer.Option(min=0, help="Needs --before.")] = None,
     before: Annotated[
-        int | None, typer.Option(min=0, help="The first offset that stays; needs --partition.")
+        int | None, typer.Option(min=0, help="The first offset to keep; needs --partition.")
     ] = None,
     topic_id: Annotated[
-        str | None, typer.Option(help="Incarnation; needed if the topic was made again.")
+        str | None, typer.Option(help="Topic id; required if the topic was recreated.")
     ] = None,
     tier_only: Annotated[
         bool,
         typer.Option(
-            "--tier-only", help="Although brokers still have records of it on their disks."
+            "--tier-only", help="Erase although brokers still have the records on their disks."
         ),
     ] = False,
     wait: Annotated[
-        str, typer.Option(help="Longest wait until everything is gone: `30m`, `2h`.")
+        str, typer.Option(help="Longest wait until everything is deleted: `30m`, `2h`.")
     ] = "1h",
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what would go.")
+        bool, typer.Option("--yes", help="Do it; without it, only show what would be deleted.")
     ] = False,
 ) -> Answer:
-    """Delete a deleted topic's tiered data, or what ends below an offset, for good, and report.
+    """Delete a deleted topic's tiered data, or segments below an offset, for good, and report.
 
-    Nothing waits in the trash, and nothing brings it back. Versions that a bucket keeps go, too.
-    Whole segments go: the one that the offset lies in stays, hidden below it. Asked for again after
-    an interruption, it goes on. Exit code 8: something is left; the report says what, and why.
+    The data skips the trash, and this can't be undone. Versions that a bucket keeps are deleted,
+    too. Only whole segments are deleted: the one that contains the offset is kept, and hidden below
+    it. Run again after an interruption, it continues. Exit code 8: something is left; the report
+    says what, and why.
 
     Example: `strandline erase --topic orders --why "order 7"`, then the same with `--yes`
     """
     deadline_s = _deadline_s(wait)
     if (partition is None) != (before is None):
         raise InvalidRequest(
-            "give both, or neither: a topic goes as a whole", field="--partition and --before"
+            "give both, or neither: a topic is erased as a whole", field="--partition and --before"
         )
     if partition is None or before is None:
         asked = _topic(client, topic, topic_id)
@@ -92,7 +95,7 @@ def erase_command(
 def _deadline_s(wait: str) -> float:
     deadline_s = parse_wait_ms(wait, field="--wait") / 1000
     if deadline_s <= 0:
-        raise InvalidRequest("a wait is longer than that", field="--wait")
+        raise InvalidRequest("must be longer than 0", field="--wait")
     return deadline_s
 
 
@@ -106,14 +109,14 @@ def _ended(client: NodeClient, body: dict[str, object]) -> dict[str, Any]:
             job = client.get(path)
             going = sum(each["objects"] + each["versions"] for each in job["stores"].values())
             status.update(
-                f"{job['waiting']} of {job['segments']} segments to go, {going} objects and "
-                "versions found"
+                f"{job['waiting']} of {job['segments']} segments are not deleted yet, {going} "
+                "objects and versions found"
             )
     return job
 
 
 def _order(client: NodeClient, asked: _Asked, why: str) -> None:
-    """The step that nothing takes back: the log start, or the end of the topic's grace."""
+    """Make the step that can't be undone: move the log start, or end the topic's grace period."""
     topic, before = str(asked.body["topic"]), asked.body["before_offset"]
     if before is not None:
         path = (
@@ -124,8 +127,8 @@ def _order(client: NodeClient, asked: _Asked, why: str) -> None:
         return
     path = f"{topic_path(topic)}/tiered-data"
     for each in asked.topic_ids:
-        with suppress(Conflict):  # partitions whose deletion has started go on
-            client.change("POST", f"{path}/undo", topic_id=each)  # another grace needs that
+        with suppress(Conflict):  # the deletion of some partitions has started
+            client.change("POST", f"{path}/undo", topic_id=each)  # to set a different grace period
         client.change("DELETE", path, confirm=topic, grace_ms=0, topic_id=each)
 
 
@@ -133,11 +136,12 @@ def _topic(client: NodeClient, topic: str, topic_id: str | None) -> _Asked:
     try:
         found = list(client.pages(f"{topic_path(topic)}/tiered-data", "partitions"))
     except NotFound:
-        found = []  # gone already: old versions of it may be left
+        found = []  # deleted already: old versions may be left
     ids = sorted({each["topic_id"] for each in found})
     if topic_id is None and len(ids) > 1:
         raise InvalidRequest(
-            f"the topic {topic} was made again: say which of {', '.join(ids)}", field="--topic-id"
+            f"the topic {topic} was recreated: give one of its topic ids, {', '.join(ids)}",
+            field="--topic-id",
         )
     chosen = [each for each in found if topic_id in (None, each["topic_id"])]
     unmarked = {each["topic_id"] for each in chosen if each["delete_state"] is None}
@@ -155,29 +159,30 @@ def _goes_at_once(partition: dict[str, Any]) -> bool:
 
 
 def _why_alive(client: NodeClient, topic: str, topic_ids: set[str]) -> str | None:
-    """The reason to believe that a topic which nobody marked still exists."""
+    """The reason to believe that a topic without a deletion mark still exists."""
     view = whole_view(client, "/v1/cluster/partitions", "partitions", topic=topic)
     for each in view["nodes"]:
-        if not each["answered"]:  # a stopped or fenced one, too: its broker may run
+        if not each["answered"]:  # also a stopped or fenced one: its broker may run
             return (
                 f"node {each['node']} does not answer, and may know that {topic} still exists: "
-                f"{each['text']}{_REPEAT}. Or mark it, `strandline topics delete {topic} --yes`"
+                f"{each['text']}{_REPEAT}. Or mark the topic: `strandline topics delete {topic} "
+                "--yes`"
             )
     rows = [each for each in view["partitions"] if each["topic_id"] in topic_ids]
     unlisted = {each["claimed_by_node"] for each in rows} - {None, *map(_node_of, view["nodes"])}
     if unlisted:
         return (
             f"node {min(unlisted)} copied {topic}, and was removed from the list of nodes: its "
-            f"broker may know that {topic} still exists. Start it{_REPEAT}. Or mark it, "
+            f"broker may know that {topic} still exists. Start it{_REPEAT}. Or mark the topic: "
             f"`strandline topics delete {topic} --yes`"
         )
     live = sum(each["role"] in ON_DISK for each in rows)
     if live or any(each["mode"] == "delegated" for each in rows):
         return (
             f"{topic} exists in Kafka: brokers have {live} of its partitions. Delete the topic "
-            f"there{_REPEAT}. To keep it and erase its beginning, name --partition and --before. "
-            f"If only its tiered data is to go, and it is never to be tiered again, `strandline "
-            f"topics delete {topic} --yes` says so"
+            f"there{_REPEAT}. To keep it and erase its beginning, give --partition and --before. "
+            "To delete only its tiered data and never tier it again, use `strandline topics "
+            f"delete {topic} --yes`"
         )
     return None
 
@@ -200,11 +205,11 @@ def _below(
     if found["mode"] == "delegated":
         return _Asked(
             body,
-            f"{name} is in mode DELEGATED: its broker decides what goes. Delete the records "
-            "there, with kafka-delete-records, or the topic",
+            f"{name} is in mode DELEGATED: its broker decides what is deleted. Delete the "
+            "records there, with kafka-delete-records, or the topic",
         )
     if found["delete_state"] is not None:
-        return _Asked(body, f"{topic} is being deleted: leave --partition and --before out")
+        return _Asked(body, f"{topic} is being deleted: leave out --partition and --before")
     planned = client.change(
         "POST", f"{path}/retention/delete-records",
         {"before_offset": before, "reason": "a dry run", "dry_run": True},
@@ -225,8 +230,8 @@ def _why_on_disk(client: NodeClient, of: tuple[str, int, int], found: dict[str, 
     if copies is not None and not told.get(copies, {}).get("answered"):
         why = told[copies]["text"] if copies in told else "it was removed from the list of nodes"
         return (
-            f"node {copies}, which copies {topic}-{partition}, does not tell what its broker still "
-            f"has: {why}{_REPEAT}"
+            f"node {copies}, which copies {topic}-{partition}, does not report the log start of "
+            f"its broker: {why}{_REPEAT}"
         )
     for each in view["partitions"]:
         start = each["local_log_start_offset"]
@@ -234,7 +239,7 @@ def _why_on_disk(client: NodeClient, of: tuple[str, int, int], found: dict[str, 
         if here and start is not None and start < before:
             return (
                 f"the broker's log of {topic}-{partition} starts at {start}, so it still serves "
-                f"what is to be erased: delete the records below {before} there first, with "
-                f"kafka-delete-records{_REPEAT}. --tier-only erases the tier's copy alone"
+                f"records to be erased: first delete the records below {before} there, with "
+                f"kafka-delete-records{_REPEAT}. --tier-only erases only the tier's copy"
             )
     return None

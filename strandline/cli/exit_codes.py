@@ -19,7 +19,7 @@ from rlm.control import process_end
 
 
 class ExitCode(IntEnum):
-    """Exit code of a command; 1 and 2 also mean a bug and wrong usage to shells and Typer."""
+    """The exit code of a command; 1 and 2 also mean a bug and wrong usage to shells and Typer."""
 
     OK = 0
     INTERNAL = 1
@@ -48,7 +48,7 @@ _BY_KIND: tuple[tuple[type[StrandlineError], ExitCode], ...] = (
 
 
 def exit_code_for(error: StrandlineError) -> ExitCode:
-    """The exit code of an error's kind; INTERNAL for our own bugs."""
+    """The exit code of an error's kind; INTERNAL for bugs."""
     for kind, code in _BY_KIND:
         if isinstance(error, kind):
             return code

@@ -1,4 +1,4 @@
-"""Check that a node knows the topic of a change, whose name may be mistyped."""
+"""Checks that a node knows the topic of a change, whose name may be mistyped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ TOPICS_COMPARED_MAX = 10_000
 
 
 def check_topic_known(client: NodeClient, topic: str, *, to_change: bool) -> None:
-    """Raise NotFound if the node does not know `topic`, with the nearest name it knows."""
+    """Raise NotFound if the node does not know `topic`, with the most similar name that it
+    knows.
+    """
     try:
         client.get(topic_path(topic), limit=1)
     except NotFound:
@@ -35,5 +37,5 @@ def check_topic_known(client: NodeClient, topic: str, *, to_change: bool) -> Non
             raise NotFound(f"this node knows no topic {topic}{hint}") from None
         raise NotFound(
             f"this node knows no topic {topic}: nothing was changed{hint or '.'} To set it for a "
-            "topic before its first segment is tiered, say --ahead"
+            "topic before its first segment is tiered, add --ahead"
         ) from None

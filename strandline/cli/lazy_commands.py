@@ -1,4 +1,5 @@
-"""Groups of commands whose modules are imported when they are run, and how their errors end.
+"""Groups of commands whose modules are imported when a command runs, and the handling of their
+errors.
 
 `strandline --help` and `strandline status` must not wait for the S3 client, RocksDB, the Kafka
 protocol or Spark. So a table repeats the first line of each command's help (a test compares them).
@@ -21,19 +22,19 @@ from rlm.control.process_end import output_is_closed
 from strandline.cli.exit_codes import ExitCode, exit_code_for
 
 Commands = Mapping[str, tuple[str, str]]
-"""Name -> (module in the package and what to take from it, first line of its help)."""
+"""Name -> (module in the package and its attribute, first line of its help)."""
 
 
 def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
     """A group for `typer.Typer(cls=...)` that runs `commands` of `package`.
 
-    Commands return their exit code; errors of ours become one line and the kind's exit code. A
-    command whose output is closed ends without a word.
+    Commands return their exit code; a StrandlineError becomes one line and the exit code of its
+    kind. A command whose output is closed ends silently.
     """
 
     class LazyCommands(TyperGroup):
         def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-            """Replace the stand-in from the table by the real command when it is run."""
+            """Replace the placeholder from the table by the real command when it runs."""
             name, command, rest = super().resolve_command(ctx, args)
             if name is not None and name in commands:
                 return name, load_command(package, commands, name), rest
@@ -42,7 +43,7 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
         def invoke(self, ctx: Any) -> None:
             try:
                 code = self._invoke(ctx)
-            except BrokenPipeError:  # Typer takes any of them for closed output
+            except BrokenPipeError:  # Typer would treat each of them as closed output
                 if not output_is_closed():
                     sys.excepthook(*sys.exc_info())
                     raise typer.Exit(ExitCode.INTERNAL) from None
@@ -52,7 +53,7 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
         def _invoke(self, ctx: Any) -> Any:
             try:
                 return super().invoke(ctx)
-            except typer.BadParameter as error:  # Pydantic's opening is no word for a user
+            except typer.BadParameter as error:  # Pydantic's prefix does not help a user
                 error.message = error.message.removeprefix("Value error, ")
                 raise
             except StrandlineError as error:
@@ -68,11 +69,11 @@ def lazy_commands(package: str, commands: Commands) -> type[TyperGroup]:
 def exit_status(app: typer.Typer, prog_name: str | None = None) -> int:
     """Run the command line of this process and return its exit code.
 
-    An error that is not ours is shown as Python shows it, and is INTERNAL.
+    Any other error is shown as Python shows it, and is INTERNAL.
     """
     try:
         app(prog_name=prog_name)
-    except SystemExit as ended:  # the only way in which Typer comes back
+    except SystemExit as ended:  # Typer never returns otherwise
         return ended.code if isinstance(ended.code, int) else ExitCode.INTERNAL
     except BaseException:  # noqa: BLE001
         sys.excepthook(*sys.exc_info())
@@ -80,7 +81,7 @@ def exit_status(app: typer.Typer, prog_name: str | None = None) -> int:
 
 
 def load_command(package: str, commands: Commands, name: str) -> Any:
-    """The real command behind a name. Imports its module; the type is private to Typer."""
+    """The real command of this name. Imports its module; the type is private to Typer."""
     module, _, attribute = commands[name][0].partition(":")
     with _without_collections():
         found = getattr(import_module(f"{package}.{module}"), attribute)
@@ -93,7 +94,9 @@ def load_command(package: str, commands: Commands, name: str) -> Any:
 
 @contextmanager
 def _without_collections() -> Iterator[None]:
-    """Collect no garbage: imports make little, and to look takes an eighth of a node's start."""
+    """Disable garbage collection: imports leave little garbage, and collections take an eighth of a
+    node's start.
+    """
     gc.disable()
     try:
         yield
@@ -108,10 +111,10 @@ def add_lines_of_help(app: typer.Typer, commands: Commands, *, panel: str) -> No
 
 
 def _only_a_line_of_help() -> None:
-    raise AssertionError("resolve_command puts the real command in its place")
+    raise AssertionError("resolve_command replaces this placeholder")
 
 
 def _print_error(message: str) -> None:
-    from strandline.cli.output import print_error  # Rich is slow to import, errors are few
+    from strandline.cli.output import print_error  # Rich is slow to import, and rarely needed
 
     print_error(message)

@@ -1,4 +1,4 @@
-"""`strandline limits`: the rate limits of a node towards the stores."""
+"""`strandline limits`: the rate limits of a node's traffic to and from the stores."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from strandline.cli.setting_changes import (
 from strandline.cli.settings_commands import COLUMNS
 
 PATH = "/v1/node/limits"
-UNTIL_RESTART = "this holds until the node restarts; then its settings apply again"
+UNTIL_RESTART = "in force until the node restarts; then its settings apply again"
 FIELDS = ("copy_bytes_per_s", "read_bytes_per_s")
 SETTINGS = dict(zip(FIELDS, (Setting.COPY_RATE, Setting.READ_RATE), strict=True))
 
@@ -39,7 +39,7 @@ limits_app = command_group(
 @limits_app.command("show")
 @asks_node
 def limits_show_command(client: NodeClient) -> Answer:
-    """Show the limits of the node that is asked, and those of single topics.
+    """Show the limits of the queried node, and those of single topics.
 
     Example: `strandline limits show`
     """
@@ -53,10 +53,10 @@ def limits_set_command(
     client: NodeClient,
     copy: Annotated[
         str | None,
-        typer.Option(help="Bytes a second to the stores: `50MiB`, or `unlimited`."),
+        typer.Option(help="Bytes per second to the stores: `50MiB`, or `unlimited`."),
     ] = None,
     read: Annotated[
-        str | None, typer.Option(help="Bytes a second from the stores: `50MiB`, or `unlimited`.")
+        str | None, typer.Option(help="Bytes per second from the stores: `50MiB`, or `unlimited`.")
     ] = None,
     topic: Annotated[
         str | None, typer.Option(help="The limit of this topic; default: of the whole node.")
@@ -66,11 +66,12 @@ def limits_set_command(
     why: WhyOption = "",
     ahead: AheadOption = False,
 ) -> Answer:
-    """Change the named limits, at once; the others stay.
+    """Change the given limits at once; the remaining ones stay.
 
-    With `--cluster` (each node has this limit) or `--node` they stand in the metadata log, with
-    `--cluster --topic` the topic's on each node; `strandline settings remove` takes them back.
-    Without, they are of the node that is asked, until a restart brings back those of its file.
+    With `--cluster` (every node gets this limit) or `--node` they are set in the metadata log, with
+    `--cluster --topic` for the topic on each node; `strandline settings remove` removes them.
+    Without these options they apply to the queried node, until a restart restores those of its
+    file.
 
     Example: `strandline limits set --copy 50MiB`, `strandline limits set --read 10MiB --topic logs`
     """

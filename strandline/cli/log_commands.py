@@ -20,7 +20,7 @@ log_app = command_group("A node's log levels, by area: show, set.")
 @log_app.command("show")
 @asks_node
 def log_show_command(client: NodeClient) -> Answer:
-    """Show the log levels of the node that is asked, and of its workers.
+    """Show the log levels of the queried node and its workers.
 
     Example: `strandline log show`
     """
@@ -33,11 +33,11 @@ def log_show_command(client: NodeClient) -> Answer:
 def log_set_command(
     client: NodeClient,
     area: Annotated[LogArea, typer.Argument(help="Part of the program.")],
-    level: Annotated[LogLevel, typer.Argument(help="Least severe level that is written.")],
+    level: Annotated[LogLevel, typer.Argument(help="Least severe level that is logged.")],
 ) -> Answer:
-    """Change the log level of one area, on the node that is asked and its workers, at once.
+    """Change the log level of one area, on the queried node and its workers, at once.
 
-    A restart brings back the levels of the settings: change them there to make it last.
+    A restart restores the levels of the settings: change it there to make it permanent.
 
     Example: `strandline log set stores debug`
     """

@@ -30,7 +30,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "config": (
             "config_command:config_command",
-            "Print the effective settings and where each value came from.",
+            "Print the effective settings and the source of each value.",
         ),
         "support-bundle": (
             "support_command:support_bundle_command",
@@ -81,11 +81,11 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "leader-transition": (
             "query_commands:leader_transition_command",
-            "Show where a new leader would go on copying; changes nothing.",
+            "Show the offset at which a new leader would continue copying; changes nothing.",
         ),
         "follower-fetch": (
             "query_commands:follower_fetch_command",
-            "Show what a follower needs to rebuild its log from the tier.",
+            "Show the state that a follower needs to rebuild its log from the tier.",
         ),
         "records": (
             "query_commands:records_command",
@@ -119,7 +119,7 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         "stores": ("stores_command:stores_app", "The named stores: list, verify."),
         "audit": (
             "audit_command:audit_command",
-            "Show what the node deleted, marked and moved, and why; newest first.",
+            "Show deletions and moves with their reasons, newest first.",
         ),
         "retention": (
             "retention_command:retention_app",
@@ -127,11 +127,11 @@ PANELS: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "trash": (
             "trash_commands:trash_app",
-            "What was expired or deleted and is still there: list, restore, release, empty.",
+            "The trash of expired and deleted segments: list, restore, release, empty.",
         ),
         "erase": (
             "erase_command:erase_command",
-            "Delete a deleted topic's tiered data, or what ends below an offset, for good, and "
+            "Delete a deleted topic's tiered data, or segments below an offset, for good, and "
             "report.",
         ),
         "limits": (

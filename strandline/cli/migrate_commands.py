@@ -44,7 +44,7 @@ def check_command(
     """Read Kafka's metadata topic to its end and say whether it can be moved; changes nothing.
 
     Every record is decoded and replayed by the rules of Kafka's own manager. Exit code 8 if
-    anything stands in the way.
+    anything prevents a move.
 
     Example: `strandline migrate check --config strandline.toml --report before.json`
     """

@@ -1,4 +1,4 @@
-"""`strandline mode`: copy and expire a partition, or only read it."""
+"""`strandline mode`: sets whether a partition is copied and expired, or only read."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from strandline.cli.query_answers import (
 
 
 class ModeChoice(StrEnum):
-    """`sidecar`: the node beside the leader copies and expires; `delegated`: its broker does,
-    through the plug-in; the others: nobody does.
+    """The modes. `sidecar`: the node beside the leader copies and expires; `delegated`: the
+    leader's broker does, through the plug-in; `read_only`, `paused`: no node and no broker does.
     """
 
     SIDECAR = "sidecar"
@@ -35,7 +35,7 @@ mode_app = command_group("The mode of a partition, copied and expired or only re
 
 @mode_app.callback()
 def _mode() -> None:
-    """The only command is `set`; the callback makes Typer keep it a sub-command."""
+    """Keep `set`, the only command, as a sub-command in Typer."""
 
 
 @mode_app.command("set")
@@ -47,8 +47,8 @@ def mode_set_command(
     mode: Annotated[
         ModeChoice,
         typer.Argument(
-            help="`sidecar`: the node beside the leader copies. `delegated`: its broker does, "
-            "through the plug-in. `read_only`, `paused`: nobody does."
+            help="`sidecar`: the node beside the leader copies. `delegated`: the leader's broker "
+            "does, through the plug-in. `read_only`, `paused`: no node and no broker does."
         ),
     ],
     yes: DoItOption = False,

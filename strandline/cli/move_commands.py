@@ -1,4 +1,4 @@
-"""The move itself, phase by phase: start, switch, back, finish, and its status."""
+"""The commands of the move, phase by phase: start, switch, back, finish, status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ before.
 """
 
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what stands in the way; change nothing.")
+    bool, typer.Option("--dry-run", help="Show the reasons against it; change nothing.")
 ]
 
 
@@ -40,10 +40,10 @@ def start_command(
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """Begin a move: nodes leave topics that brokers tier alone until `switch`.
+    """Begin a move: until `switch`, nodes do not touch topics that brokers tier.
 
-    Before any broker gets the bridge. Kafka's metadata topic stays the truth; needs feature level 2
-    (`strandline quorum finalize 2`).
+    Run it before any broker gets the bridge. Kafka's metadata topic stays authoritative; needs
+    feature level 2 (`strandline quorum finalize 2`).
 
     Example: `strandline migrate start --why "from Kafka's own metadata topic"`
     """
@@ -57,11 +57,11 @@ def switch_command(
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """Bring the truth from Kafka's metadata topic into the metadata log.
+    """Make the metadata log authoritative instead of Kafka's metadata topic.
 
-    Brokers pause copying and deleting for about a quarter of a minute, reads go on. The topic is
-    read, imported and compared; any difference, or no end in time, returns to the topic. Exit code
-    8 if it did.
+    Brokers pause copying and deleting for about 15 s, reads go on. The topic is read, imported and
+    compared; after any difference, or if there is no end in time, the topic stays authoritative.
+    Exit code 8 then.
 
     Example: `strandline migrate switch --dry-run`
     """
@@ -75,10 +75,11 @@ def back_command(
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """Give the truth back to Kafka's metadata topic, which was kept up with the metadata log.
+    """Make Kafka's metadata topic authoritative again; it was kept up to date with the metadata
+    log.
 
-    Brokers pause as for `switch`; the two are compared first. Exit code 8 if it stays here, as it
-    does while there is a segment that StrandlineStorageManager copied.
+    Brokers pause as for `switch`; both are compared first. Exit code 8 if the metadata log stays
+    authoritative, as it does while there is a segment that StrandlineStorageManager copied.
 
     Example: `strandline migrate back --why "brokers go back to Kafka's own class"`
     """
@@ -89,13 +90,13 @@ def back_command(
 def finish_command(
     client: NodeClient,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what stands in the way.")
+        bool, typer.Option("--yes", help="Do it; without it, only show the reasons against it.")
     ] = False,
     dry_run: DryRunOption = False,
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """End the move for good: Kafka's metadata topic is written no more, and there is no way back.
+    """End the move for good: Kafka's metadata topic is no longer written, and this can't be undone.
 
     Example: `strandline migrate finish --yes --why "two weeks without trouble"`
     """
@@ -104,7 +105,8 @@ def finish_command(
 
 @asks_node
 def status_command(client: NodeClient) -> Answer:
-    """Tell the phase of the move, what each node and broker says, and how far an attempt is.
+    """Show the phase of the move, the state of each node and broker, and the progress of an
+    attempt.
 
     Example: `strandline migrate status`
     """
@@ -141,11 +143,11 @@ def _print_changed(answer: dict[str, Any], *, ended: bool) -> None:
 
 
 _FROZEN = {"switching": "quorum", "back": "kafka"}
-"""Phases that end by themselves, and the one that each leads to."""
+"""Phases that end by themselves, and the phase that each leads to."""
 
 
 def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
-    """The phase that follows, with a bar on the terminal while there is none."""
+    """The phase that follows, with a progress bar on the terminal until then."""
     deadline = ambient.monotonic() + WAITED_MAX_S
     bar = Progress(
         TextColumn("{task.description}"),
@@ -175,7 +177,9 @@ def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
 
 
 def _comparison(seen: list[dict[str, Any]], since: int) -> dict[str, Any] | None:
-    """The one of the node that carried the attempt to its end: another one may have begun it."""
+    """The comparison of the node that carried the attempt to its end; a different node may have
+    begun it.
+    """
     told = (each["comparison"] for each in seen if each["comparison"] is not None)
     mine = [each for each in told if each["since"] == since]
     return max(mine, key=lambda each: len(each["topic"]), default=None)
@@ -201,7 +205,7 @@ def _print_phase(answer: dict[str, Any]) -> None:
 
 
 def _print_compared(answer: dict[str, Any]) -> None:
-    """Whichever way it ended."""
+    """Print the comparison, however the attempt ended."""
     comparison = answer["comparison"]
     if comparison is None:
         return

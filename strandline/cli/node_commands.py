@@ -32,8 +32,8 @@ StandaloneOption = Annotated[
     bool,
     typer.Option(
         "--standalone",
-        help="Make a quorum of this node alone even though a cluster id, `quorum.bootstrap` or, "
-        "with --from-snapshot, `quorum.listen` suggests that there are others.",
+        help="Make a quorum of this node alone although a cluster id, `quorum.bootstrap` or, "
+        "with --from-snapshot, `quorum.listen` suggests that there are other nodes.",
     ),
 ]
 FromSnapshotOption = Annotated[
@@ -47,7 +47,7 @@ YesOption = Annotated[
     bool,
     typer.Option(
         "--yes",
-        help="With --from-snapshot: take over the prefix of a cluster of which no node is left.",
+        help="With --from-snapshot: take over the prefix of a cluster that has no node left.",
     ),
 ]
 
@@ -73,7 +73,7 @@ def format_command(
         ),
     ] = None,
     no_initial_voters: Annotated[
-        bool, typer.Option("--no-initial-voters", help="This node joins a quorum that exists.")
+        bool, typer.Option("--no-initial-voters", help="Let this node join an existing quorum.")
     ] = False,
     standalone: StandaloneOption = False,
     from_snapshot: FromSnapshotOption = None,

@@ -19,7 +19,7 @@ nodes_app = command_group("The nodes of the cluster: list, show, remove.")
 @nodes_app.command("list")
 @asks_node
 def list_command(client: NodeClient) -> Answer:
-    """List the nodes of the cluster, and which of them live.
+    """List the nodes of the cluster and their liveness.
 
     Example: `strandline nodes list`
     """
@@ -30,7 +30,7 @@ def list_command(client: NodeClient) -> Answer:
 @nodes_app.command("show")
 @asks_node
 def show_command(client: NodeClient, node_id: NodeArgument) -> Answer:
-    """Show one node: addresses, release, since when it lives or is silent.
+    """Show one node: addresses, release, and since when it is live or fenced.
 
     Example: `strandline nodes show 3`
     """
@@ -41,9 +41,9 @@ def show_command(client: NodeClient, node_id: NodeArgument) -> Answer:
 @nodes_app.command("remove")
 @asks_node
 def remove_command(client: NodeClient, node_id: NodeArgument) -> Answer:
-    """Take a node that is gone for good off the list; its next start registers it again.
+    """Remove a node that is gone for good from the list; its next start registers it again.
 
-    Refused while it lives or votes: stop it, and remove it from the quorum first.
+    Refused while it is live or a voter: stop it, and remove it from the quorum first.
 
     Example: `strandline nodes remove 3`
     """

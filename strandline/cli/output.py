@@ -20,15 +20,17 @@ _GAP = 2
 
 
 class _Console(Console):
-    """Rich's own would end the process here, with the exit code of a bug."""
+    """A console that raises BrokenPipeError; Rich's own would end the process here, with the exit
+    code of a bug.
+    """
 
     def on_broken_pipe(self) -> None:
         raise  # the BrokenPipeError that Rich has just caught
 
 
 class _Errors(_Console):
-    """Standard error. Once it can't be written nothing more is said there, and the command goes
-    on: its work and its report do not depend on who reads along.
+    """Standard error. Once it can't be written, further output to it is dropped, and the command
+    goes on: its work and its report do not depend on a reader.
     """
 
     def _check_buffer(self) -> None:
@@ -64,9 +66,9 @@ def print_table(
     names_first: bool = False,
     spare: str | None = None,
 ) -> None:
-    """A plain table, numbers to the right. With `names_first` a row is one line. Where it would not
-    fit, names in the first column lose their middle; then the column `spare` goes; then the end of
-    the last column does.
+    """Print a plain table, numbers to the right. With `names_first` a row is one line. If it would
+    not fit, names in the first column lose their middle; then the column `spare` is left out; then
+    the end of the last column.
     """
     table = Table(box=None, pad_edge=False)
     body = [[_text(value) for value in row] for row in rows]
@@ -100,7 +102,7 @@ def _in_lines(
 
 def shortened(name: str, characters_max: int) -> str:
     """A long name without its middle, since names differ at their ends; at least
-    `NAME_CHARACTERS_MIN` of it stay.
+    `NAME_CHARACTERS_MIN` characters are kept.
     """
     kept = max(characters_max, NAME_CHARACTERS_MIN) - 1
     if len(name) <= kept + 1:
@@ -109,14 +111,14 @@ def shortened(name: str, characters_max: int) -> str:
 
 
 def print_text(text: str) -> None:
-    """Print `text` as it is: brackets in it are no markup of Rich, and nothing in it a terminal
-    code.
+    """Print `text` unchanged: brackets in it are not Rich markup, and it has no effect as terminal
+    codes.
     """
     console.print(_printable(text), markup=False)
 
 
 def print_line(text: str) -> None:
-    """One line, cut with an ellipsis where the terminal ends."""
+    """Print one line, cut with an ellipsis at the edge of the terminal."""
     console.print(_escape(text), no_wrap=True, overflow="ellipsis", crop=True)
 
 
@@ -181,7 +183,7 @@ def _text(value: object) -> str:
 
 
 def _escape(text: str) -> str:
-    """Keep names from the outside from being read as Rich markup or terminal codes."""
+    """Escape names from outside, so that they are not read as Rich markup or terminal codes."""
     return _printable(text).replace("[", "\\[")
 
 

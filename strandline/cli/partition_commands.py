@@ -26,7 +26,7 @@ ReasonOption = Annotated[
 
 
 class _ListByDefault(TyperGroup):
-    """`strandline partitions orders` lists them, as `strandline partitions list orders` does."""
+    """A group in which `strandline partitions orders` means `strandline partitions list orders`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         known = args and (args[0] in self.commands or args[0] == "--help")
@@ -51,20 +51,21 @@ def partitions_skip_command(
     reason: ReasonOption,
     yes: DoItOption = False,
     first: Annotated[
-        int | None, typer.Option(min=0, help="First offset; default: all that the damage took.")
+        int | None,
+        typer.Option(min=0, help="First offset; default: all offsets that the damage took."),
     ] = None,
     last: Annotated[int | None, typer.Option(min=0, help="Last offset, inclusive.")] = None,
     offsets: Annotated[
-        str | None, typer.Option(help="The ranges that it says without `--yes`: 100-120,130-131.")
+        str | None, typer.Option(help="The ranges that it prints without `--yes`: 100-120,130-131.")
     ] = None,
     topic_id: NewestIncarnationOption = None,
 ) -> Answer:
-    """Give up offsets of a damaged segment that no replica sends, so that copying goes on.
+    """Skip offsets of a damaged segment that no replica has, so that copying goes on.
 
     The offsets are recorded as lost, with your name; the rest of the segment is copied.
 
     Example: `strandline partitions skip orders 0 --reason "disk of broker 1 died"`, then the same
-    with what that prints, such as `--offsets 100-120 --yes`: other offsets are not given up
+    with what that prints, such as `--offsets 100-120 --yes`: no other offsets are skipped
     """
     path = f"{partition_path(topic, partition)}/skip"
     body: dict[str, object] = {"reason": reason, "first_offset": first, "last_offset": last}
@@ -108,8 +109,8 @@ def partitions_allow_gaps_command(
 ) -> Answer:
     """Record that a partition may have offsets without a batch, for good.
 
-    Use it where a mirror or a restore kept the offsets of its source, or the topic was compacted
-    once.
+    Use it if a mirror or a restore kept the offsets of its source, or the topic was compacted in
+    the past.
 
     Example: `strandline partitions allow-gaps orders 0 --reason "mirror of the old cluster" --yes`
     """

@@ -1,4 +1,4 @@
-"""`strandline pause` and `strandline resume`: of a node, of all, or of a topic."""
+"""`strandline pause` and `strandline resume`: for a node, for all nodes, or for a topic."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def pause_command(
 ) -> Answer:
     """Pause copying or deleting: of a node, of all nodes, or of one topic.
 
-    It takes effect at once and lasts until `strandline resume`, through restarts too; copies under
-    way finish. `--cluster`, `--node` and `--topic` stand in the metadata log; without them it is
-    the switch of the node that is asked, which needs no quorum. Exit code 8: a copy was still under
+    It takes effect at once and lasts until `strandline resume`, also over restarts; copies under
+    way finish. `--cluster`, `--node` and `--topic` are recorded in the metadata log; without them
+    it is the switch of the queried node, which needs no quorum. Exit code 8: a copy was still under
     way when the wait ended.
 
     Example: `strandline pause deleting --why "the policy of orders is wrong"`
@@ -91,8 +91,8 @@ def resume_command(
 ) -> Answer:
     """Resume what `strandline pause` paused.
 
-    A node goes on with `--node` while the cluster is paused, until `--cluster` is paused or resumed
-    again; other pauses of it, its own switch among them, stay.
+    `--node N` exempts one node from a cluster pause until the cluster is next paused or resumed.
+    The node's own switch and topic pauses stay.
 
     Example: `strandline resume copying --topic orders`
     """
@@ -118,13 +118,14 @@ def _pause_scope(
     value: bool | None = True
     if not paused:
         standing = standing_settings(client, setting)
-        # An exception is made of a pause alone: it would win over one of the cluster to come.
+        # Record an exception only while the cluster is paused; otherwise it would override the next
+        # cluster pause.
         wider = any(each["scope"] == CLUSTER and each["value"] == "true" for each in standing)
         value = False if scope != CLUSTER and wider else None
     answer = change_setting(client, setting, scope, value, why)
     standing = standing_settings(client, setting)
     rest = [each for each in standing if each["value"] == "true"]
-    # They were made while an earlier pause of the cluster stood, and would win over the next one.
+    # These exceptions to an earlier pause of the cluster would override the next one.
     ended = [each for each in standing if each["value"] == "false"] if scope == CLUSTER else []
     for each in ended:
         change_setting(client, setting, each["scope"], None)

@@ -1,4 +1,4 @@
-"""`strandline pipeline`: starts the jobs' own process, which the node never imports."""
+"""`strandline pipeline`: starts the jobs in their own process, which the node never imports."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from strandline.settings.loading import load_settings
 from strandline.settings.store_configs import store_configs
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
-"""Variable that hands the settings' stores, secrets included, to the jobs: `ps` does not
-show it.
+"""The variable that passes the settings' stores, secrets included, to the jobs: it is not visible
+in `ps`.
 """
 
 pipeline_app = typer.Typer(add_completion=False, rich_markup_mode="markdown")

@@ -19,7 +19,7 @@ def policy_path(topic: str) -> str:
 
 def standing_policy(client: NodeClient, topic: str) -> Any:
     """The policy as it was set, also for an earlier topic of the same name. A change of a switch
-    has to keep everything else, and a retention set for the earlier topic stays with that one.
+    has to keep everything else, and a retention set for the earlier topic applies to that one only.
     """
     policy = client.get(policy_path(topic))
     if policy["set_for"] in (None, policy["topic_id"]):
@@ -28,15 +28,15 @@ def standing_policy(client: NodeClient, topic: str) -> Any:
 
 
 def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, object]:
-    """The whole policy with some fields changed; the node takes only whole ones."""
+    """The whole policy with some fields changed; the node accepts only whole ones."""
     return {name: policy[name] for name in FIELDS} | dict(changes)
 
 
 def change_policy(
     client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object], why: str = ""
 ) -> Any:
-    """Change the policy. Conflict: it changed since `policy` was read. `why` goes into
-    the audit.
+    """Change the policy. Conflict: it changed since `policy` was read. `why` is recorded in the
+    audit.
     """
     body = changed_policy(policy, changes) | {
         "replaces_offset": policy["offset"], "topic_id": policy["topic_id"], "why": why,

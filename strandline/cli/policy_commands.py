@@ -23,7 +23,7 @@ from strandline.cli.query_answers import TopicArgument, partition_path, topic_pa
 
 
 class SwitchChoice(StrEnum):
-    """State of a topic's kill switch."""
+    """The state of a topic's kill switch."""
 
     RUNNING = "running"
     PAUSED = "paused"
@@ -37,7 +37,7 @@ class FollowChoice(StrEnum):
 
 
 TopicIdOption = Annotated[
-    str | None, typer.Option(help="Incarnation of the topic; default: the newest.")
+    str | None, typer.Option(help="Topic id; default: the newest topic of this name.")
 ]
 
 RETENTION = ("retention_ms", "retention_bytes")
@@ -74,10 +74,10 @@ def policy_set_command(
         typer.Option(help="Keep `100GiB` of each partition, or `unlimited`."),
     ] = None,
     copying: Annotated[
-        SwitchChoice | None, typer.Option(help="Copy the topic's segments, or pause that.")
+        SwitchChoice | None, typer.Option(help="Copy the topic's segments, or pause copying.")
     ] = None,
     deleting: Annotated[
-        SwitchChoice | None, typer.Option(help="Delete the topic's segments, or pause that.")
+        SwitchChoice | None, typer.Option(help="Delete the topic's segments, or pause deleting.")
     ] = None,
     delete_records: Annotated[
         FollowChoice | None,
@@ -86,12 +86,12 @@ def policy_set_command(
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Say what would be deleted; change nothing.")
+        bool, typer.Option("--dry-run", help="Show what would be deleted; change nothing.")
     ] = False,
     ahead: AheadOption = False,
     topic_id: TopicIdOption = None,
 ) -> Answer:
-    """Change the named parts of a topic's policy, on all nodes; the others stay.
+    """Change the given parts of a topic's policy, on all nodes; the remaining ones stay.
 
     Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
     """
@@ -144,7 +144,7 @@ def _changes(
 
 
 def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, Any]:
-    """Sums of what the next pass would delete in all partitions, by the new retention."""
+    """The sums of what the next pass would delete in all partitions, by the new retention."""
     effect: dict[str, Any] = {
         "segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0,
         "held_back": None,
@@ -168,7 +168,7 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
 
 
 def _trash(client: NodeClient, topic: str, topic_id: str | None) -> dict[str, int]:
-    """Sums of what an earlier retention took. It goes on to be deleted under any policy."""
+    """The sums of what an earlier retention moved to the trash. It is deleted under any policy."""
     found = [
         each
         for each in client.pages("/v1/trash", "partitions", topic=topic)

@@ -1,4 +1,4 @@
-"""Paths of the HTTP interface, and answers as fields, for the commands that ask a node."""
+"""Paths of the HTTP interface, and answers as fields, for the commands that query a node."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ PartitionArgument = Annotated[
 ]
 NewestIncarnationOption = Annotated[
     str | None,
-    typer.Option("--topic-id", help="Incarnation of the topic; default: the newest."),
+    typer.Option("--topic-id", help="Topic id; default: the newest topic of this name."),
 ]
 DoItOption = Annotated[
-    bool, typer.Option("--yes", help="Do it; without it, only say what would be done.")
+    bool, typer.Option("--yes", help="Do it; without it, only show what would be done.")
 ]
 
 
 def topic_path(topic: str) -> str:
-    """Path of a topic. InvalidRequest: Kafka has no such topic names."""
+    """The path of a topic. InvalidRequest: not a legal topic name."""
     check_topic_name(topic)
     return f"/v1/topics/{topic}"
 
@@ -36,7 +36,7 @@ def partition_path(topic: str, partition: int) -> str:
 
 
 def path_part(text: str) -> str:
-    """One segment of a path, quoted. InvalidRequest: `text` would become another route."""
+    """One segment of a path, quoted. InvalidRequest: `text` would lead to a different route."""
     if text in ("", ".", ".."):
         raise InvalidRequest(f"{text!r} can't be a name: give the one that the list shows")
     return quote(text, safe="")
@@ -52,7 +52,7 @@ def epochs_text(entries: list[dict[str, int]]) -> str:
 
 
 def print_answer(answer: dict[str, Any]) -> None:
-    """Every field of an answer; lists of segments are shown as their number."""
+    """Print every field of an answer; lists of segments are shown as their number."""
     fields = dict(answer)
     for name in ("leader_epochs", "lineage"):
         if name in fields:

@@ -80,7 +80,7 @@ def _problem_lines(told: dict[str, Any]) -> list[str]:
 
 
 def _problem_lines_of_all(view: dict[str, Any]) -> list[str]:
-    """Each problem once, with the nodes that tell it."""
+    """Each problem once, with the nodes that report it."""
     told = (*view["problems"], *view["log_dir_problems"])
     nodes: dict[str, list[str]] = {}
     for each, line in zip(told, _problem_lines(view), strict=True):
@@ -153,8 +153,8 @@ def _waits(partition: dict[str, Any]) -> bool:
 
 
 def _tries_again(partition: dict[str, Any]) -> bool:
-    """True while a copy follows a failed one, or waits for its turn: with a store that hangs it may
-    take long.
+    """True while a copy follows a failed one, or waits for its turn: with a store that hangs this
+    may take long.
     """
     again = partition["why_not_copying"] in (None, WhyNot.WAITING_FOR_SLOT)
     return again and partition["last_error"] is not None
@@ -182,7 +182,7 @@ def _state(partition: dict[str, Any]) -> str:
 
 
 def _lag_text(lag: dict[str, int] | None) -> str:
-    """Bytes that wait, and for how many seconds the oldest of them has."""
+    """The bytes that wait, and the age of the oldest of them."""
     if lag is None:
         return "-"
     if lag["segments"] == 0:
@@ -224,7 +224,7 @@ def leader_transition_command(
         int | None, typer.Option(min=0, help="Log end offset of the new leader.")
     ] = None,
 ) -> Answer:
-    """Show where a new leader would go on copying; changes nothing.
+    """Show the offset at which a new leader would continue copying; changes nothing.
 
     Example: `strandline leader-transition orders 0`
     """
@@ -242,7 +242,7 @@ def follower_fetch_command(
     topic: TopicArgument,
     partition: PartitionArgument,
     fetch_offset: Annotated[int, typer.Option(min=0, help="Offset that the follower would fetch.")],
-    leader_epoch: Annotated[int, typer.Option(min=0, help="Leader epoch the follower knows.")],
+    leader_epoch: Annotated[int, typer.Option(min=0, help="Leader epoch that the follower knows.")],
     leader_local_log_start: Annotated[
         int | None,
         typer.Option(
@@ -257,7 +257,7 @@ def follower_fetch_command(
         ),
     ] = False,
 ) -> Answer:
-    """Show what a follower needs to rebuild its log from the tier.
+    """Show the state that a follower needs to rebuild its log from the tier.
 
     Example: `strandline follower-fetch orders 0 --fetch-offset 0 --leader-epoch 7`
     """
@@ -289,7 +289,7 @@ def records_command(
 ) -> int:
     """Read records back from the tier: one JSON object a line, or the stored batches.
 
-    The next offset, and records that were left out, are told on stderr.
+    The next offset, and records that were left out, are reported on stderr.
 
     Example: `strandline records orders 0 --offset 1200 --committed | head`
     """
@@ -317,7 +317,7 @@ def records_command(
 
 
 def records_end_texts(end: dict[str, Any]) -> Iterator[str]:
-    """Remarks about a page of records, for people."""
+    """The remarks on a page of records, for people."""
     for lost in end["lost"]:
         yield f"offsets {lost['start']} to {lost['end']} are lost: no segment has them"
     if undecided := end["undecided_records"]:

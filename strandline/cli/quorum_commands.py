@@ -77,7 +77,7 @@ def _print(quorum: dict[str, Any]) -> None:
 
 
 def _remarks(quorum: dict[str, Any]) -> list[str]:
-    """Conditions that an operator should not overlook."""
+    """The conditions that an operator should not overlook."""
     found = []
     if quorum["state"] not in LEADS_OR_FOLLOWS:
         found.append("this node follows no leader: ask the others, and look at their logs")
@@ -110,7 +110,7 @@ def add_voter_command(
         ),
     ],
 ) -> Answer:
-    """Let an observer vote, once it has caught up.
+    """Make an observer a voter, once it has caught up.
 
     Example: `strandline quorum add-voter 4@strand-4:9481:b-Jc1l2sQ1ySHBQ2a4nIlw`
     """
@@ -141,8 +141,8 @@ def remove_voter_command(
 ) -> Answer:
     """Remove a voter, also a dead one.
 
-    Refused where the voters left that keep up could not go on: start those, or remove a dead one
-    first.
+    Refused if too few of the remaining voters are caught up for a majority: start those, or remove
+    a dead one first.
 
     Example: `strandline quorum remove-voter 3`
     """
@@ -161,9 +161,9 @@ def transfer_command(
         ),
     ] = None,
 ) -> Answer:
-    """Hand leadership to another voter.
+    """Transfer the leadership to a different voter.
 
-    Fails, and names the leader, if another voter wins the election.
+    Fails, and names the leader, if a third voter wins the election.
 
     Example: `strandline quorum transfer 2`
     """
@@ -181,10 +181,10 @@ def can_stop_command(
         str | None, typer.Option(help="Keep asking until the answer is yes, at most for `2m`.")
     ] = None,
 ) -> Answer:
-    """Ask whether the other voters can go on without a node; exit code 9 if not.
+    """Ask whether the quorum goes on without a node; exit code 9 if not.
 
-    With `--wait`, a "no" and a node that does not answer are asked again until the time is over. An
-    error that waiting does not mend ends the command at once.
+    With `--wait`, the question is repeated after a "no", or while no node answers, until the time
+    is over. Any other error ends the command at once.
 
     Example: `strandline quorum can-stop 2 --wait 2m && ssh strand-2 systemctl restart strandline`
     """
@@ -231,7 +231,7 @@ def finalize_command(
         ),
     ] = False,
 ) -> Answer:
-    """Raise the feature level once every node is upgraded; there is no way back.
+    """Raise the feature level once every node is upgraded; this can't be undone.
 
     The leader's node asks the voters.
 
@@ -251,10 +251,10 @@ def finalize_command(
 def accept_cut_command(
     client: NodeClient,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the loss of what only the cut tail had.")
+        bool, typer.Option("--yes", help="Accept the loss of records that only the cut tail had.")
     ] = False,
 ) -> Answer:
-    """Let a node vote and lead again whose damaged tail was cut, or that was formatted anew.
+    """Let a node vote and lead again after its damaged tail was cut or it was formatted again.
 
     Ask that node.
 

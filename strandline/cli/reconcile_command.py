@@ -20,7 +20,7 @@ def reconcile_command(
     config: ConfigOption = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Record the result; deletes are allowed again after that."),
+        typer.Option("--apply", help="Record the result, which allows deletions again."),
     ] = False,
     accept_missing: Annotated[
         int | None,
@@ -31,7 +31,7 @@ def reconcile_command(
         typer.Option(
             metavar="STORE",
             help="Take over at once, also without --apply, a store that was left out when this "
-            "cluster began: it is the lost cluster's still, of which no node is left.",
+            "cluster began: it still belongs to the lost cluster, which has no node left.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,

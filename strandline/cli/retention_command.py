@@ -44,12 +44,14 @@ def retention_accept_command(
     ],
     up_to: Annotated[
         int | None,
-        typer.Option(min=0, help="Log start that `retention plan` shows; left out: it stays."),
+        typer.Option(
+            min=0, help="Log start that `retention plan` shows; left out: it does not move."
+        ),
     ] = None,
 ) -> Answer:
     """Let the next pass do what `retention plan` shows, more than `retention.max_percent`, once.
 
-    It ends with the next pass, whatever that does, and with another policy.
+    The permission ends with the next pass, whatever that does, and with a different policy.
 
     Example: `strandline retention accept orders 0 --accept-percent 85 --up-to 1200`
     """
@@ -64,13 +66,13 @@ def retention_delete_records_command(
     client: NodeClient,
     topic: TopicArgument,
     partition: PartitionArgument,
-    before: Annotated[int, typer.Option(min=0, help="The first offset that stays.")],
+    before: Annotated[int, typer.Option(min=0, help="The first offset to keep.")],
     why: Annotated[str, typer.Option(help="Reason; it is recorded with your name.")],
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what would be deleted.")
+        bool, typer.Option("--yes", help="Do it; without it, only show what would be deleted.")
     ] = False,
     topic_id: Annotated[
-        str | None, typer.Option(help="Incarnation of the topic; default: the newest.")
+        str | None, typer.Option(help="Topic id; default: the newest topic of this name.")
     ] = None,
 ) -> Answer:
     """Delete all records below an offset from the tier, for good.

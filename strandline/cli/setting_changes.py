@@ -19,7 +19,7 @@ NODE_ID_MAX = 2**31 - 1
 Scope = dict[str, str]
 CLUSTER: Scope = {"kind": "cluster", "name": ""}
 
-WhyOption = Annotated[str, typer.Option(help="Reason, shown to others.")]
+WhyOption = Annotated[str, typer.Option(help="Reason, shown to everyone who reads the state.")]
 ClusterOption = Annotated[
     bool, typer.Option("--cluster", help="For all nodes, kept in the metadata log (role admin).")
 ]
@@ -51,7 +51,7 @@ def chosen_scope(*, cluster: bool, node: int | None) -> Scope | None:
 
 
 def standing_settings(client: NodeClient, setting: str) -> list[dict[str, Any]]:
-    """The settings of this name that stand, in any scope."""
+    """The settings of this name in force, in any scope."""
     rows = client.get(PATH)["settings"]
     return [each for each in rows if each["setting"] == setting]
 
@@ -59,7 +59,7 @@ def standing_settings(client: NodeClient, setting: str) -> list[dict[str, Any]]:
 def change_setting(
     client: NodeClient, setting: str, scope: Scope, value: bool | int | None, why: str = ""
 ) -> Any:
-    """Set it for the scope; None removes it there. Conflict: somebody changes it meanwhile."""
+    """Set it for the scope; None removes it there. Conflict: it was changed meanwhile."""
     standing = [each for each in standing_settings(client, setting) if each["scope"] == scope]
     body = {
         "scope": scope,
@@ -71,7 +71,7 @@ def change_setting(
 
 
 def scope_text(scope: Scope) -> str:
-    """The scope as it stands in sentences."""
+    """The scope as written in sentences."""
     return "the cluster" if scope["kind"] == "cluster" else f"{scope['kind']} {scope['name']}"
 
 

@@ -33,7 +33,7 @@ settings_app = command_group(
 @settings_app.command("list")
 @asks_node
 def settings_list_command(client: NodeClient) -> Answer:
-    """List the settings that stand in the metadata log, with who set them and why.
+    """List the settings in force in the metadata log, with author and reason.
 
     Example: `strandline settings list`
     """
@@ -45,9 +45,9 @@ def settings_list_command(client: NodeClient) -> Answer:
 @asks_node
 def settings_show_command(
     client: NodeClient,
-    topic: Annotated[str | None, typer.Option(help="As they hold for this topic.")] = None,
+    topic: Annotated[str | None, typer.Option(help="The settings in force for this topic.")] = None,
 ) -> Answer:
-    """Show the settings in force on the node that is asked, and where each comes from.
+    """Show the settings in force on the queried node, and the source of each.
 
     Example: `strandline settings show --topic orders`
     """
@@ -67,7 +67,7 @@ def settings_remove_command(
     ] = None,
     why: WhyOption = "",
 ) -> Answer:
-    """Remove a setting: the next wider one decides again, in the end each node's own file.
+    """Remove a setting: the next wider one applies again, in the end each node's own file.
 
     Example: `strandline settings remove topics.tiered --topic orders`
     """

@@ -47,9 +47,9 @@ class WrongSegment:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """Result of a comparison. `problems` are the first of `wrong`; `gone_meanwhile` were deleted
-    while this ran; `unproven_objects` have the right length, but the store knows no checksum of
-    them; `not_ours` belong to another RemoteStorageManager, whose store is unknown.
+    """The result of a comparison. `problems` are the first of `wrong`; `gone_meanwhile` were
+    deleted while this ran; `unproven_objects` have the right length, but the store has no checksum
+    of them; `not_ours` belong to a different RemoteStorageManager, whose store is unknown.
     """
 
     store: str

@@ -16,9 +16,12 @@ from strandline.cli.whole_cluster import answer_of_all, whole_view
 
 EFFECT_PATH = "/v1/cluster/tiering-effect"
 
-NameArgument = Annotated[str, typer.Argument(help="Topic name or shell pattern: `logs.*`.")]
+NameArgument = Annotated[str, typer.Argument(help="Topic name or glob pattern: `logs.*`.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Say what begins or ends, on all nodes; change nothing.")
+    bool,
+    typer.Option(
+        "--dry-run", help="Show the topics that would start or stop, on all nodes; change nothing."
+    ),
 ]
 
 
@@ -32,8 +35,8 @@ def topics_enable_command(
 ) -> Answer:
     """Tier topics from now on, on all nodes, without a restart and whatever their files say.
 
-    A topic's name wins over patterns, and a longer pattern over a shorter one. `strandline settings
-    remove topics.tiered --topic NAME` takes it back: the nodes' own `topics.include` decides again.
+    A topic's name overrides patterns, and a longer pattern a shorter one. `strandline settings
+    remove topics.tiered --topic NAME` undoes it: the nodes' own `topics.include` applies again.
 
     Example: `strandline topics enable orders --why "the audit needs its history"`
     """
@@ -48,9 +51,10 @@ def topics_disable_command(
     why: WhyOption = "",
     ahead: AheadOption = False,
 ) -> Answer:
-    """Tier topics no more, on all nodes; what the tier holds of them stays.
+    """Stop tiering topics, on all nodes; the tier keeps what it has of them.
 
-    Copies under way end. What the broker's retention deletes meanwhile is lost to the tier.
+    Copies under way end. Segments that the broker's retention deletes meanwhile are lost to the
+    tier.
 
     Example: `strandline topics disable "logs.debug*" --dry-run`
     """

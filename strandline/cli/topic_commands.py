@@ -31,7 +31,7 @@ ALL_TOPIC_IDS = "all"
 NOT_MARKED = "nothing of it is marked for deletion"
 TopicIdOption = Annotated[
     str | None,
-    typer.Option(help="Incarnation, or `all`; needed if the topic was made again."),
+    typer.Option(help="Topic id, or `all`; required if the topic was recreated."),
 ]
 
 topics_app = command_group(
@@ -104,7 +104,7 @@ def topics_delete_command(
     client: NodeClient,
     topic: TopicArgument,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Mark it; without it, only say what would be deleted.")
+        bool, typer.Option("--yes", help="Mark it; without it, only show what would be deleted.")
     ] = False,
     grace: Annotated[
         str, typer.Option(help="Time until data is deleted: `7d`, `12h`; `0s`: at once.")
@@ -113,8 +113,8 @@ def topics_delete_command(
 ) -> Answer:
     """Mark a topic's data in the tier for deletion; the broker's local log is not touched.
 
-    Copying stops at once. Reading goes on until the grace is over, and until then `strandline
-    topics undo-delete` takes the mark back.
+    Copying stops at once. The data is readable until the grace period is over, and until then
+    `strandline topics undo-delete` removes the mark.
 
     Example: `strandline topics delete orders`, then `strandline topics delete orders --yes`
     """
@@ -175,7 +175,7 @@ def topics_deletion_command(
         str | None, typer.Option(help="Longest wait until everything is deleted: `10m`.")
     ] = None,
 ) -> Answer:
-    """Show how far the deletion of a topic's tiered data is.
+    """Show the progress of the deletion of a topic's tiered data.
 
     Exit code 8: something was left when the wait ended.
 
@@ -211,7 +211,7 @@ def _tiered(client: NodeClient, topic: str) -> list[dict[str, Any]]:
 
 
 def _live(client: NodeClient, topic: str, topic_ids: set[str]) -> int:
-    """Number of the topic's partitions that this node finds on its broker's disk."""
+    """The number of the topic's partitions that this node finds on its broker's disk."""
     return sum(
         each["topic_id"] in topic_ids and each["role"] in ON_DISK
         for each in client.pages(topic_path(topic), "partition_list")
@@ -221,7 +221,7 @@ def _live(client: NodeClient, topic: str, topic_ids: set[str]) -> int:
 def _of_topic_id(
     partitions: list[dict[str, Any]], topic: str, topic_id: str | None
 ) -> list[dict[str, Any]]:
-    """Partitions that a deletion covers, by the node's own rule."""
+    """The partitions that a deletion covers, by the node's own rule."""
     if not partitions:
         raise NotFound(f"nothing of {topic} is in the tier; `strandline topics list` shows what is")
     ids = sorted({each["topic_id"] for each in partitions})

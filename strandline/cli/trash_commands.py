@@ -1,4 +1,6 @@
-"""`strandline trash`: what retention and topic deletion took, and did not delete yet."""
+"""`strandline trash`: records that retention or a topic's deletion hid and that are not deleted
+yet.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,12 @@ COLUMNS = [
     "deleted from", "why",
 ]  # fmt: skip
 trash_app = command_group(
-    "What was expired or deleted and is still there: list, restore, release, empty."
+    "The trash of expired and deleted segments: list, restore, release, empty."
 )
 
 TopicArgument = Annotated[str, typer.Argument(help="Name of the topic.")]
 PartitionArgument = Annotated[
-    int | None, typer.Argument(min=0, help="Its number; left out: all partitions.")
+    int | None, typer.Argument(min=0, help="Partition number; left out: all partitions.")
 ]
 WhyOption = Annotated[str, typer.Option(help="Reason; it is recorded with your name.")]
 
@@ -32,9 +34,9 @@ WhyOption = Annotated[str, typer.Option(help="Reason; it is recorded with your n
 @asks_node
 def trash_list_command(
     client: NodeClient,
-    topic: Annotated[str | None, typer.Option(help="Of this topic alone.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
 ) -> Answer:
-    """List what is in the trash, until when, and the partitions whose retention is held.
+    """List the content of the trash, its end, and the partitions whose retention is on hold.
 
     Example: `strandline trash list`
     """
@@ -64,15 +66,15 @@ def trash_restore_command(
     hold: Annotated[
         bool | None,
         typer.Option(
-            help="Stop its retention until the topic has another retention; by default where the "
-            "policy would take the same again."
+            help="Stop its retention until the topic gets a different retention; default: only "
+            "if the policy would delete the same again."
         ),
     ] = None,
 ) -> Answer:
-    """Bring back what retention hid from readers, or a topic that is marked for deletion.
+    """Restore records that retention hid from readers, or a topic that is marked for deletion.
 
-    Set a wrong policy right first. What retention would take again at once is held, until the topic
-    has another retention or `strandline trash release`.
+    Correct a wrong policy first. Retention that would delete the same again at once is put on hold,
+    until the topic gets a different retention or `strandline trash release`.
 
     Example: `strandline trash restore orders --why "the policy was for logs"`
     """
@@ -86,7 +88,7 @@ def trash_restore_command(
         change = client.change("POST", undo, body, topic_id=topic_id)
         lines.append(_undone_text(change))
     if lines:
-        found = _of(client, topic, partition)  # without what came back with the topic
+        found = _of(client, topic, partition)  # without partitions restored with the topic
     for each in found:
         if each["marks"] and each["state"] != "deleted":
             path = f"{partition_path(topic, each['partition'])}/trash/restore"
@@ -104,7 +106,7 @@ def trash_restore_command(
 def trash_release_command(
     client: NodeClient, topic: TopicArgument, why: WhyOption, partition: PartitionArgument = None
 ) -> Answer:
-    """Let retention go on that a restore holds: its next pass marks what the policy lets go.
+    """Resume retention that a restore put on hold: its next pass marks what the policy says.
 
     Example: `strandline trash release orders 0 --why "the policy is right after all"`
     """
@@ -140,12 +142,12 @@ def trash_empty_command(
         int | None,
         typer.Option(
             min=0,
-            help="Metadata offset that the run without `--yes` tells: what came into the trash "
-            "later stays.",
+            help="Metadata offset that the run without `--yes` prints: segments that came into "
+            "the trash later stay.",
         ),
     ] = None,
 ) -> Answer:
-    """Delete what retention marked without waiting for its time, for good.
+    """Delete segments that retention marked without waiting for their time, for good.
 
     Example: `strandline trash empty orders --why "the disk is full" --yes --as-of 5107`
     """
@@ -179,13 +181,15 @@ def trash_empty_command(
 
 
 def _up_to(of: dict[str, Any], as_of: int | None) -> int | None:
-    """The end of the last mark that stood at this metadata offset, if one did and still does."""
+    """The end of the last mark that was in force at this metadata offset and still is; None if
+    there is none.
+    """
     stood = (each for each in of["marks"] if as_of is None or each["marked_at_offset"] <= as_of)
     return max((int(each["before_offset"]) for each in stood), default=None)
 
 
 def _emptied_text(done: list[Any], as_of: int | None, left: int) -> str:
-    """`as_of`: of a run without `--yes`."""
+    """The text of the command's result; `as_of` None: of a run with `--yes`."""
     segments, size = (sum(each[name] for each in done) for name in ("segment_count", "size_bytes"))
     text = f"{segments} segments of {len(done)} partitions, {human_bytes(size)}"
     stays = f". Of {left} more partitions all came into the trash later" if left else ""
@@ -213,7 +217,9 @@ def _not_there(topic: str, partition: int | None, found: list[dict[str, Any]]) -
 
 
 def _undone_text(done: dict[str, Any]) -> str:
-    """A node of an older release restores and holds nothing in this step, and tells neither."""
+    """The text of an undone deletion. A node of an older release restores and holds nothing in this
+    step, and reports neither.
+    """
     text = f"{done['changed']} partitions of {done['topic']} are no longer deleted"
     restored, held = done.get("restored", 0), done.get("held", 0)
     if restored:

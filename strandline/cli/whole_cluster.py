@@ -1,4 +1,4 @@
-"""Answers about the whole cluster: all pages of one, and the nodes that have no part in it."""
+"""Answers about the whole cluster: all pages of one, and the nodes missing in it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE_ITEMS = 1_000
 AllNodesOption = Annotated[
     bool,
     typer.Option(
-        "--all-nodes", help="Of every node; one that does not answer is named, exit code 8."
+        "--all-nodes", help="Of every node; a node that does not answer is named, exit code 8."
     ),
 ]
 
@@ -25,8 +25,8 @@ AllNodesOption = Annotated[
 def whole_view(
     client: NodeClient, path: str, items: str, *, most: int | None = None, **params: object
 ) -> dict[str, Any]:
-    """The first page of a view, with at most `most` items of all pages, behind which `next_cursor`
-    goes on. Of a node that did not answer on one of them that is what `nodes` tells.
+    """The first page of a view, with at most `most` items of all pages; `next_cursor` continues
+    after them. If a node did not answer for one of the pages, `nodes` says so.
     """
     view: dict[str, Any] = {}
     cursor: str | None = None
@@ -57,8 +57,8 @@ def _both(before: list[dict[str, Any]], now: list[dict[str, Any]]) -> list[dict[
 def answer_of_all(
     view: dict[str, Any], show: Callable[[], None], document: Any | None = None
 ) -> Answer:
-    """The answer made of `view`, with a line on standard error for each node without a part in it;
-    `document`: printed in its place with `--json`.
+    """The answer for `view`, with a line on standard error for each node missing in it; `document`,
+    if given, is printed instead with `--json`.
     """
     silent = [each for each in view["nodes"] if not each["answered"]]
     for each in silent:

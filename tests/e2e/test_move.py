@@ -190,7 +190,9 @@ def test_a_broker_moves_goes_back_and_moves_for_good(tmp_path: Path, version: st
         kept = tmp_path / "dry run.json"
         dry = ("migrate", "switch", "--dry-run", "--report", kept)
         site.command(*dry, code=ExitCode.INCOMPLETE)
-        assert "no node hears its bridge" in json.loads(kept.read_text())["in_the_way"][0]
+        assert (
+            "no node gets requests of its bridge" in json.loads(kept.read_text())["in_the_way"][0]
+        )
         site.command("migrate", "switch", code=ExitCode.CONFLICT)
 
         broker.restart(overrides=of_bridge(node.url))

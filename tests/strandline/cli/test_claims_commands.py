@@ -98,7 +98,7 @@ def test_a_lineage_that_is_wrong_by_far_has_a_way_out(tmp_path: Path) -> None:
             asked(node, *reset)
         )
         wrong = (*reset, "--yes", "--cut-at", 150_000, "--offsets", 100)
-        assert "look at the claim" in said(asked(node, *wrong, expect=ExitCode.CONFLICT))
+        assert "read the claim again" in said(asked(node, *wrong, expect=ExitCode.CONFLICT))
         asked(node, *confirmed)
         node.wait_until(
             lambda: copied_to(node) == (2, 2, 300_000),

@@ -80,7 +80,7 @@ def test_the_leader_is_killed_half_way_and_nothing_is_lost(tmp_path: Path) -> No
         assert [(node_id, did) for node_id, did, *_ in nodes] == [
             (
                 node_id,
-                {"1": "copied", killed[1]: "was killed and came back"}.get(
+                {"1": "copied", killed[1]: "was killed and restarted"}.get(
                     node_id, "kept the metadata"
                 ),
             )

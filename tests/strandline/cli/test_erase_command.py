@@ -121,7 +121,7 @@ def test_what_is_below_an_offset_goes_in_every_version_and_the_rest_stays(
         assert lines(node)[0]["by"] == "anonymous"
         assert "order 7 has to go" in lines(node)[-1]["why"]
         again = said(asked(node, *ERASE, *BELOW, "--tier-only", "--yes"))
-        assert "a last look at the stores shows nothing of it any more" in again
+        assert "a final listing of the stores shows none of these objects any more" in again
         assert "--before 20" in again, "how the one that 15 lies in goes"
 
 

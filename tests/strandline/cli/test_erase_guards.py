@@ -102,14 +102,14 @@ def test_a_node_that_was_removed_from_the_list_may_know_better(cluster: Cluster)
     assert "node 3 copied orders, and was removed from the list of nodes" in refused
     cluster.partition["claimed_by_node"] = 3
     refused = str(_below(cluster.client, OF, None, tier_only=False).refused)
-    assert "node 3, which copies orders-0, does not tell" in refused
+    assert "node 3, which copies orders-0, does not report" in refused
     cluster.partition["claimed_by_node"] = None
     assert _below(cluster.client, OF, None, tier_only=False).refused is None
 
 
 def test_the_node_that_copies_has_to_tell_what_its_broker_has(cluster: Cluster) -> None:
     cluster.nodes = [{"node": 1, "answered": False, "reason": "timeout", "text": "it is away"}]
-    assert "does not tell" in str(_below(cluster.client, OF, None, tier_only=False).refused)
+    assert "does not report" in str(_below(cluster.client, OF, None, tier_only=False).refused)
     assert _below(cluster.client, OF, None, tier_only=True).refused is None
 
 
@@ -129,7 +129,7 @@ def test_a_marked_topic_is_asked_of_nobody_and_gone_is_looked_at_again(cluster: 
 
 def test_of_a_topic_that_was_made_again_one_is_named(cluster: Cluster) -> None:
     cluster.tiered = [tiered("marked"), tiered(None, OTHER)]
-    with pytest.raises(InvalidRequest, match=f"say which of {ID}, {OTHER}"):
+    with pytest.raises(InvalidRequest, match=f"one of its topic ids, {ID}, {OTHER}"):
         _topic(cluster.client, "orders", None)
     found = _topic(cluster.client, "orders", ID)
     assert (found.refused, found.topic_ids) == (None, (ID,)), "the living one is not asked about"
@@ -168,7 +168,7 @@ def test_below_an_offset_what_the_broker_still_has_is_refused(cluster: Cluster) 
     ("name", "value", "why"),
     [
         ("mode", "delegated", "kafka-delete-records"),
-        ("delete_state", "DELETE_PARTITION_MARKED", "leave --partition and --before out"),
+        ("delete_state", "DELETE_PARTITION_MARKED", "leave out --partition and --before"),
     ],
 )
 def test_below_an_offset_the_broker_or_the_deletion_decides(

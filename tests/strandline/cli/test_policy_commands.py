@@ -82,7 +82,7 @@ def test_a_mistyped_topic_is_refused_with_the_nearest_one(changed_node: NodeProc
         done = invoke(*command, env=env)
         assert done.exit_code == ExitCode.NOT_FOUND
         assert "Did you mean orders?" in done.stderr
-        assert ("say --ahead" in done.stderr) == (command[1] != "show")
+        assert ("add --ahead" in done.stderr) == (command[1] != "show")
     ahead = answer(changed_node, "policy", "set", "later", "--retention-time", "7d", "--ahead")
     assert ahead["policy"]["retention_ms"] == 604_800_000
     assert answer(changed_node, "policy", "show", "later")["retention_ms"] == 604_800_000

@@ -159,4 +159,4 @@ def test_the_settings_of_a_node_that_does_not_answer_are_its_own(
     assert done.exit_code == ExitCode.OK
     told = json.loads(done.stdout)["settings of the cluster"]
     assert told["value"] is None
-    assert told["origin"].startswith(f"not known: no answer from {elsewhere}")
+    assert told["origin"].startswith(f"unknown: no answer from {elsewhere}")
