@@ -23,7 +23,7 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 
 class RepairAction(StrEnum):
-    """The action for a damaged segment. The values are part of the API."""
+    """The right action for a damaged segment."""
 
     COPY_ANEW = "copy_anew"
     RETIRE = "retire"
