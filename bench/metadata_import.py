@@ -70,7 +70,7 @@ async def imported(node: MetadataNode, segments: int) -> tuple[float, float]:
     for phase in (MigrationPhase.KAFKA, MigrationPhase.SWITCHING):
         since = manager.migration().since
         change = MigrationPhaseChange(phase, since, "kafka", "bench", "")
-        await manager.change_migration_phase(change)
+        await manager.record_move(change)
     since = manager.migration().since
     for number in range(PARTITIONS):
         tip = TopicIdPartition("imported", TOPIC_ID, number)
@@ -81,7 +81,7 @@ async def imported(node: MetadataNode, segments: int) -> tuple[float, float]:
             replay.apply(offset, value)
         cache = replay.caches[tip]
         for record in plan_import(tip, cache, since=since, recorded=0):
-            await manager.import_segments(record)
+            await manager.record_move(record)
         assert list(compare(manager, tip, cache, since=since)) == []
         wall_s += perf_counter() - began_s
         cpu_s += process_time() - began_cpu_s

@@ -131,9 +131,7 @@ async def move(node: MetadataNode) -> None:
     await node.manager.finalise_feature_level(2)
     for phase in (MigrationPhase.KAFKA, MigrationPhase.SWITCHING, MigrationPhase.QUORUM):
         since = node.manager.migration().since
-        await node.manager.change_migration_phase(
-            MigrationPhaseChange(phase, since, "kafka", "bench", "")
-        )
+        await node.manager.record_move(MigrationPhaseChange(phase, since, "kafka", "bench", ""))
 
 
 @asynccontextmanager

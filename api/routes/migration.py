@@ -87,7 +87,7 @@ async def change_phase(
         reason = f"{body.why}: " if body.why else ""
         why = f"{reason}the move from Kafka's metadata topic: {stands.phase.name} -> {wanted.name}"
         with audited(context, None, AuditAction.MOVE_PHASE, why, admin):
-            offset = await context.manager.change_migration_phase(change)
+            offset = await context.manager.record_move(change)
         request.scope[METADATA_OFFSET_SCOPE_KEY] = offset
     return PhaseChanged(**dict(_of_node(context)), dry_run=body.dry_run, in_the_way=wrong)
 

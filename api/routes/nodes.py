@@ -60,7 +60,7 @@ async def remove_node(
     if node.liveness is not Liveness.REMOVED:
         why = f"node {node_id}, directory {node.directory_id}, was removed from the list of nodes"
         with audited(context, None, AuditAction.NODE_REMOVED, why, admin):
-            await context.manager.remove_node(NodeRemoved(node_id, node.boot_offset))
+            await context.manager.record_node(NodeRemoved(node_id, node.boot_offset))
     return ClusterNodeView.of_node(_found(context, node_id), context.manager.describe())
 
 

@@ -68,7 +68,7 @@ class LogSide:
         recorded = 0 if row is None else row.copy_started + row.copy_finished + row.delete_started
         records = await asyncio.to_thread(_planned, tip, cache, since, recorded)
         for record in records:
-            await self.metadata.import_segments(record, deadline_s=IMPORT_DEADLINE_S)
+            await self.metadata.record_move(record, deadline_s=IMPORT_DEADLINE_S)
 
     def newest_topic(self, name: str) -> Uuid:
         """The id of the topic of that name that the log met last."""
@@ -90,13 +90,13 @@ class LogSide:
         is written by this cluster, or by somebody who must not.
         """
         positions = tuple(TopicPosition(partition, end) for partition, end in enumerate(ends))
-        await self.metadata.report_shadow(
+        await self.metadata.record_move(
             ShadowWritten(since, topic_id, len(ends), positions=positions)
         )
 
     async def move(self, before: Migration, phase: MigrationPhase, why: str) -> None:
         """Record the next phase."""
-        await self.metadata.change_migration_phase(
+        await self.metadata.record_move(
             MigrationPhaseChange(phase, before.since, before.kafka_cluster_id, self.who, why)
         )
 

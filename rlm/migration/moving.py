@@ -68,9 +68,7 @@ class Moving:
         if stands.phase not in FROZEN_PHASES or last is None or not last.confirms(stands):
             return
         if last.broker_id not in self.metadata.migration_acknowledged(stands.since):
-            await self.metadata.acknowledge_migration(
-                MigrationAcknowledged(last.broker_id, stands.since)
-            )
+            await self.metadata.record_move(MigrationAcknowledged(last.broker_id, stands.since))
 
     async def carry_out(self) -> None:
         """Carry out, for ever, each attempt that stands while this node leads the quorum."""

@@ -238,4 +238,4 @@ class _Log:
         await self.metadata.catch_up()
 
     async def report(self, report: ShadowWritten) -> None:
-        await self.metadata.report_shadow(report)
+        await self.metadata.record_move(report)

@@ -61,7 +61,7 @@ class NodeRegistrar:
     async def _register(self) -> None:
         identity = self.around.identity
         try:
-            await self.metadata.register_node(
+            await self.metadata.record_node(
                 NodeRegistration(identity.incarnation, identity.facts),
                 deadline_s=self.around.limits.propose_deadline_s,
             )
@@ -122,7 +122,7 @@ class NodeRegistrar:
         if self.metadata.describe().leader_id < 0:
             return
         try:
-            await self.metadata.stop_node(
+            await self.metadata.record_node(
                 NodeStopped(mine, node.boot_offset), deadline_s=SAY_STOPPED_S
             )
         except StrandlineError as error:
@@ -138,7 +138,7 @@ class NodeRegistrar:
             return
         if node.directory_id != mine.directory_id:
             try:
-                await self.metadata.contest_node(
+                await self.metadata.record_node(
                     NodeContested(mine, node.boot_offset),
                     deadline_s=self.around.limits.propose_deadline_s,
                 )

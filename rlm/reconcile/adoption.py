@@ -170,7 +170,7 @@ class Adoption:
                     adopted += await self._adopt(step.segment, token)
         for left in whole:
             logger.warning("%s stays unknown: not in the lineage, or below log start", left.row)
-        await self.metadata.record_partition_adopted(
+        await self.metadata.record_restart(
             PartitionAdopted(partition, token), deadline_s=self.around.limits.propose_deadline_s
         )
         logger.info("adopted %d segments of %s from the store", adopted, partition)

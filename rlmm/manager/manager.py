@@ -23,7 +23,6 @@ from rlmm.apply.outcome import raise_unless_done
 from rlmm.manager.apply_loop import ApplyHearers, ApplyLoop, ApplyPace
 from rlmm.manager.metadata_limits import WRITE_DEADLINE_S, MetadataLimits
 from rlmm.manager.metadata_stats import MetadataStats
-from rlmm.manager.migration_writes import MigrationWrites
 from rlmm.manager.node_liveness import LivenessJudge, NodeLiveness
 from rlmm.manager.proposal_waiters import Decision, ProposalWaiters
 from rlmm.manager.readiness import BARRIER_DEADLINE_S, Readiness
@@ -61,7 +60,7 @@ class ClaimAnswer:
     left_overs: tuple[RemoteLogSegmentMetadata, ...]
 
 
-class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
+class RemoteLogMetadataManager(TrashWrites):
     """Make it with `start`, then `close` it; log and view stay open."""
 
     def __init__(
@@ -258,46 +257,24 @@ class RemoteLogMetadataManager(MigrationWrites, TrashWrites):
         """Void the claim in force, on an admin's request."""
         return await self._write(record, deadline_s)
 
-    async def record_partition_adopted(
-        self, record: control.PartitionAdopted, *, deadline_s: float = WRITE_DEADLINE_S
+    async def record_restart(
+        self, record: control.RestartRecord, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record that the store's segments of a partition have rows, after a restart."""
+        """Record a finding about the store after a restart from a snapshot."""
         return await self._write(record, deadline_s)
 
-    async def record_segment_missing(
-        self, record: control.SegmentMissing, *, deadline_s: float = WRITE_DEADLINE_S
+    async def record_node(
+        self, record: control.NodeRecord, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record that the store has lost a segment of the snapshot."""
+        """Record what a process says of a node id, or an admin who takes a node off the list."""
         return await self._write(record, deadline_s)
 
-    async def record_reconciled(
-        self, record: control.Reconciled, *, deadline_s: float = WRITE_DEADLINE_S
+    async def record_move(
+        self, record: control.MoveRecord, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record that state and store were compared since the restart: deletes may go on."""
-        return await self._write(record, deadline_s)
-
-    async def register_node(
-        self, record: control.NodeRegistration, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Take the node id for this process."""
-        return await self._write(record, deadline_s)
-
-    async def contest_node(
-        self, record: control.NodeContested, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Contest a different process that has taken over this live one's node id."""
-        return await self._write(record, deadline_s)
-
-    async def stop_node(
-        self, record: control.NodeStopped, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Record that this process ends orderly."""
-        return await self._write(record, deadline_s)
-
-    async def remove_node(
-        self, record: control.NodeRemoved, *, deadline_s: float = WRITE_DEADLINE_S
-    ) -> int:
-        """Remove a node that is not live from the list of nodes, on an admin's request."""
+        """Record a step of the move from Kafka's own metadata topic. The metadata offset of a phase
+        is its `Migration.since`.
+        """
         return await self._write(record, deadline_s)
 
     async def set_cluster_setting(

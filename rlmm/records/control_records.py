@@ -370,6 +370,9 @@ class ShadowWritten(_Extensible):
     foreign: str = ""
 
 
+RestartRecord = PartitionAdopted | SegmentMissing | Reconciled
+NodeRecord = NodeRegistration | NodeContested | NodeStopped | NodeRemoved
+MoveRecord = MigrationPhaseChange | SegmentsImported | MigrationAcknowledged | ShadowWritten
 ControlRecord = (
     PartitionClaim
     | LogStart
@@ -379,22 +382,14 @@ ControlRecord = (
     | ClaimReset
     | PartitionDeleteUndo
     | FeatureLevel
-    | PartitionAdopted
-    | SegmentMissing
-    | Reconciled
+    | RestartRecord
     | GapsAllowed
     | OffsetsSkipped
-    | NodeRegistration
-    | NodeContested
+    | NodeRecord
     | TimePassed
     | NodeSilence
-    | NodeStopped
-    | NodeRemoved
     | ClusterSetting
     | ExpiryMark
     | ExpiryTakenBack
-    | MigrationPhaseChange
-    | SegmentsImported
-    | MigrationAcknowledged
-    | ShadowWritten
+    | MoveRecord
 )

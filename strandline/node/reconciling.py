@@ -5,10 +5,9 @@ It opens the node's own data directory, so the node must not run meanwhile.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Collection
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
-from functools import partial
 
 from kafka_formats.errors import Conflict, InvalidRequest, OutcomeUnknown, RetryLater
 from rlm.control.audit import AuditAction, AuditLine, KeepAudit
@@ -21,7 +20,7 @@ from rlm.stores.cluster_marker import check_settled, confirm_prefix, follow_take
 from rlm.stores.tier_store import TierStore, TierStores
 from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Restart
-from rlmm.records.control_records import Reconciled, SegmentMissing
+from rlmm.records.control_records import Reconciled, RestartRecord, SegmentMissing
 from strandline.node import ambient, event_loop
 from strandline.node.node import opened_metadata
 from strandline.settings.settings import Settings
@@ -169,7 +168,7 @@ async def _record(
                 row.segment_id.id, row.start_offset, row.end_offset, -1, each.why, by,
             )
         )  # fmt: skip
-        await _accepted(partial(metadata.record_segment_missing, missing))
+        await _accepted(metadata, missing)
     why = (
         f"restarted at {restart.offset}: {found.whole} segments whole, {len(found.missing)} given "
         f"up as missing; deletes are allowed again"
@@ -177,13 +176,13 @@ async def _record(
     await keep_audit(
         AuditLine(ambient.now_ms(), AuditAction.RECONCILED, None, None, -1, -1, -1, why, by)
     )
-    await _accepted(partial(metadata.record_reconciled, Reconciled(restart.offset)))
+    await _accepted(metadata, Reconciled(restart.offset))
 
 
-async def _accepted(propose: Callable[[], Awaitable[int]]) -> None:
+async def _accepted(metadata: RemoteLogMetadataManager, record: RestartRecord) -> None:
     for attempt in range(1, RECORD_ATTEMPTS_MAX + 1):
         try:
-            await propose()
+            await metadata.record_restart(record)
         except (RetryLater, OutcomeUnknown):
             if attempt == RECORD_ATTEMPTS_MAX:
                 raise

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_formats.kafka_uuid import Uuid
 from rlmm.migration_phase import NO_MIGRATION, Migration
-from rlmm.records.control_records import NodeRemoved
+from rlmm.records.control_records import NodeRecord, NodeRemoved
 from rlmm.records.node_facts import NodeFacts, Program, ReadAddress
 from rlmm.rows.nodes import Liveness, RegisteredNode
 
@@ -43,7 +43,8 @@ class FakeNodes:
     def registered_node(self, node_id: int, /) -> RegisteredNode | None:
         return next((each for each in self.nodes if each.node_id == node_id), None)
 
-    async def remove_node(self, record: NodeRemoved, /, *, deadline_s: float = 1.0) -> int:
+    async def record_node(self, record: NodeRecord, /, *, deadline_s: float = 1.0) -> int:
+        assert isinstance(record, NodeRemoved)
         if self.not_removed is not None:
             raise self.not_removed
         self.removed.append(record)

@@ -57,10 +57,10 @@ async def record_reconciled(node: Node, *, missing: int = 0) -> None:
     for each in found.missing:
         id_ = each.row.segment_id
         record = SegmentMissing(id_.partition, id_.id, each.row.finished_at)
-        await node.metadata.record_segment_missing(record)
+        await node.metadata.record_restart(record)
     restart = node.metadata.restart()
     assert restart is not None
-    await node.metadata.record_reconciled(Reconciled(restart.offset))
+    await node.metadata.record_restart(Reconciled(restart.offset))
 
 
 async def nothing() -> None:

@@ -47,7 +47,7 @@ async def phase(node: Node, *phases: MigrationPhase) -> None:
     for each in phases:
         before = node.metadata.migration()
         change = MigrationPhaseChange(each, before.since, "kafka-1", "ann", "the move")
-        await node.metadata.change_migration_phase(change)
+        await node.metadata.record_move(change)
 
 
 def of_topic(tip: TopicIdPartition, number: int, start: int, end: int) -> RemoteLogSegmentMetadata:
@@ -57,7 +57,7 @@ def of_topic(tip: TopicIdPartition, number: int, start: int, end: int) -> Remote
 async def imported(node: Node, tip: TopicIdPartition, cache: KafkaCache) -> None:
     since = node.metadata.migration().since
     for record in plan_import(tip, cache, since=since, recorded=0):
-        await node.metadata.import_segments(record)
+        await node.metadata.record_move(record)
 
 
 def states(node: Node, tip: TopicIdPartition) -> dict[Uuid, SegmentState]:
@@ -201,7 +201,7 @@ def test_after_a_way_back_an_empty_answer_about_a_delegated_partition_proves_not
             if shadow.rows:
                 offset = node.metadata.applied_offset
                 report = ShadowWritten(shadow.begun, Uuid(b"metadata-topic-1"), 3, offset)
-                await node.metadata.report_shadow(report)
+                await node.metadata.record_move(report)
             await phase(node, KAFKA)
             assert not node.metadata.is_ready(tip)
             assert node.metadata.is_ready(other), "nothing is said of what is not delegated"
@@ -217,7 +217,7 @@ async def gone_back(node: Node) -> None:
     if shadow.rows:
         offset = node.metadata.applied_offset
         report = ShadowWritten(shadow.begun, Uuid(b"metadata-topic-1"), 3, offset)
-        await node.metadata.report_shadow(report)
+        await node.metadata.record_move(report)
     await phase(node, KAFKA)
 
 

@@ -55,7 +55,7 @@ async def turn(node: Node, *phases: MigrationPhase) -> int:
     for phase in phases:
         stands = node.metadata.migration()
         change = MigrationPhaseChange(phase, stands.since, CLUSTER, "ann", "the move")
-        await node.metadata.change_migration_phase(change)
+        await node.metadata.record_move(change)
     return node.metadata.migration().since
 
 

@@ -40,7 +40,7 @@ class Moved:
         for phase in phases:
             since = self.manager.migration().since
             change = MigrationPhaseChange(phase, since, CLUSTER_ID, "ann", "the move")
-            await self.manager.change_migration_phase(change)
+            await self.manager.record_move(change)
 
     async def copy(self, count: int) -> list[RemoteLogSegmentMetadata]:
         """Two changes each."""

@@ -134,10 +134,10 @@ async def test_an_import_over_another_one_does_not_read_what_is_recorded(
     which it loses the quorum's leadership, and the next leader does the same.
     """
 
-    async def import_segments(record: SegmentsImported, *, deadline_s: float) -> None:
+    async def record_move(record: SegmentsImported, *, deadline_s: float) -> None:
         assert world.verdict(record) is Verdict.ACCEPTED
 
-    metadata = SimpleNamespace(rows=lambda: world.rows, import_segments=import_segments)
+    metadata = SimpleNamespace(rows=lambda: world.rows, record_move=record_move)
     side = LogSide(cast("Any", metadata), "node 1", cast("Any", None))
     for seed in (7, 8, 9):
         cache = history_of(seed, steps=60).cache

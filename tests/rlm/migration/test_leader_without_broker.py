@@ -147,7 +147,7 @@ class Site:
         for each in phases:
             since = leader.manager.migration().since
             change = MigrationPhaseChange(each, since, "kafka", "ann", "the move")
-            offset = await leader.manager.change_migration_phase(change)
+            offset = await leader.manager.record_move(change)
             for node in self.nodes:
                 await node.manager.wait_for_offset(offset, deadline_s=10)
 

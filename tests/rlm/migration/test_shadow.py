@@ -203,7 +203,7 @@ async def test_a_closed_way_back_is_told(scene: Scene) -> None:
     shadow = scene.node.manager.shadow()
     assert shadow is not None
     lost = ShadowWritten(shadow.begun, TOPIC_ID, PARTITIONS, incomplete="partition 1 lost records")
-    await scene.node.manager.report_shadow(lost)
+    await scene.node.manager.record_move(lost)
     await scene.node.copy(1)
     await scene.task.round()
     assert "no way back into Kafka's metadata topic" in scene.told()
@@ -220,7 +220,7 @@ async def test_ends_that_the_switch_told_are_where_watching_begins(tmp_path: Pat
         assert shadow is not None
         ends = tuple(TopicPosition(number, 1) for number in range(PARTITIONS))
         report = ShadowWritten(shadow.begun, TOPIC_ID, PARTITIONS, positions=ends)
-        await node.manager.report_shadow(report)
+        await node.manager.record_move(report)
         await scene.task.round()
         assert scene.told() == ""
         scene.world.partitions[0].append(Entry(None, b"behind", 0, committed=True))
@@ -237,13 +237,13 @@ def test_nothing_is_deleted_while_somebody_else_writes_to_the_topic(tmp_path: Pa
             for phase in (MigrationPhase.KAFKA, MigrationPhase.SWITCHING, MigrationPhase.QUORUM):
                 since = node.metadata.migration().since
                 change = MigrationPhaseChange(phase, since, "kafka", "ann", "the move")
-                await node.metadata.change_migration_phase(change)
+                await node.metadata.record_move(change)
             held_back = node.parts.held_back
             assert "topic" not in str(held_back.deleting("orders"))
             shadow = node.metadata.shadow()
             assert shadow is not None
             foreign = ShadowWritten(shadow.begun, TOPIC_ID, PARTITIONS, foreign="a broker")
-            await node.metadata.report_shadow(foreign)
+            await node.metadata.record_move(foreign)
             told = "somebody else writes to Kafka's metadata topic: a broker"
             assert held_back.deleting("orders") == told
 

@@ -85,14 +85,14 @@ def test_a_registration_that_an_election_fails_is_tried_again_however_seldom_the
     async def main() -> None:
         async with running_node(tmp_path) as node:
             process = Process(node, FIRST)
-            register, begin = node.manager.register_node, asyncio.get_running_loop().time()
+            register, begin = node.manager.record_node, asyncio.get_running_loop().time()
 
             async def fails_at_first(said: NodeRegistration, *, deadline_s: float) -> None:
                 if asyncio.get_running_loop().time() - begin < 60.0:
                     raise OutcomeUnknown("the leader resigned")
                 await register(said, deadline_s=deadline_s)
 
-            monkeypatch.setattr(node.manager, "register_node", fails_at_first)
+            monkeypatch.setattr(node.manager, "record_node", fails_at_first)
             task = asyncio.create_task(process.registrar.run())
             await asyncio.sleep(20.0)
             assert list(process.registrar.problems()) == []
@@ -116,8 +116,8 @@ def test_a_living_node_that_was_removed_is_back_or_says_that_it_is_left_out(tmp_
             async def removed() -> RegisteredNode:
                 row = manager.registered_node(1)
                 assert row is not None
-                await manager.stop_node(NodeStopped(FIRST, row.boot_offset))
-                await manager.remove_node(NodeRemoved(1, row.boot_offset))
+                await manager.record_node(NodeStopped(FIRST, row.boot_offset))
+                await manager.record_node(NodeRemoved(1, row.boot_offset))
                 await process.look()
                 row = manager.registered_node(1)
                 assert row is not None
@@ -147,16 +147,16 @@ def test_a_node_that_does_not_come_back_on_the_list_says_so(
             await manager.finalise_feature_level(REJOINING_LEVEL)
             row = manager.registered_node(1)
             assert row is not None
-            await manager.stop_node(NodeStopped(FIRST, row.boot_offset))
-            await manager.remove_node(NodeRemoved(1, row.boot_offset))
-            register, fails = manager.register_node, True
+            await manager.record_node(NodeStopped(FIRST, row.boot_offset))
+            await manager.record_node(NodeRemoved(1, row.boot_offset))
+            register, fails = manager.record_node, True
 
             async def register_or_fail(said: NodeRegistration, *, deadline_s: float) -> None:
                 if fails:
                     raise OutcomeUnknown("the leader resigned")
                 await register(said, deadline_s=deadline_s)
 
-            monkeypatch.setattr(manager, "register_node", register_or_fail)
+            monkeypatch.setattr(manager, "record_node", register_or_fail)
             task = asyncio.create_task(process.registrar.run())
             await asyncio.sleep(20.0)
             assert list(process.registrar.problems()) == []
@@ -185,8 +185,8 @@ def test_a_removed_process_whose_directory_lives_on_in_a_later_one_stops(tmp_pat
             await Process(node, AGAIN).register()
             row = manager.registered_node(1)
             assert row is not None
-            await manager.stop_node(NodeStopped(AGAIN, row.boot_offset))
-            await manager.remove_node(NodeRemoved(1, row.boot_offset))
+            await manager.record_node(NodeStopped(AGAIN, row.boot_offset))
+            await manager.record_node(NodeRemoved(1, row.boot_offset))
             with pytest.raises(Fenced):
                 await process.look()
             assert len(process.told) == 1

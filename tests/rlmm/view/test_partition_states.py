@@ -110,7 +110,7 @@ async def test_nodes_are_read_again_behind_a_record_about_one_alone(tmp_path: Pa
     async with running_node(tmp_path) as node:
         manager = node.manager
         assert manager.registered_nodes() == ()
-        await manager.register_node(NodeRegistration(manager.incarnation))
+        await manager.record_node(NodeRegistration(manager.incarnation))
         registered = manager.registered_nodes()
         assert registered == all_nodes(node.view)
         assert [each.node_id for each in registered] == [NODE_ID]
@@ -119,7 +119,7 @@ async def test_nodes_are_read_again_behind_a_record_about_one_alone(tmp_path: Pa
     async with running_node(tmp_path, boot=2) as node:
         before = node.manager.registered_nodes()
         assert before == registered
-        await node.manager.register_node(NodeRegistration(node.manager.incarnation))
+        await node.manager.record_node(NodeRegistration(node.manager.incarnation))
         assert node.manager.registered_nodes() == all_nodes(node.view) != before
 
 

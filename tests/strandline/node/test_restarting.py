@@ -214,10 +214,10 @@ async def begun_without_the_third(site: Site) -> None:
     one, two, three = nodes = [Node(network, each) for each in NODES]
     await asyncio.gather(*(node.start(site.data(node.node_id)) for node in (one, two)))
     token = await copied(one.manager, 1, first=2, boot=2)
-    await one.manager.record_partition_adopted(PartitionAdopted(PARTITION, token))
+    await one.manager.record_restart(PartitionAdopted(PARTITION, token))
     restart = one.manager.restart()
     assert restart is not None
-    await one.manager.record_reconciled(Reconciled(restart.offset))
+    await one.manager.record_restart(Reconciled(restart.offset))
     own = one.snapshots / snapshot_file_name(await one.manager.take_snapshot())
     # Before it is in the store: `latest` is what the cluster began with, a file may be any.
     await asyncio.to_thread(site.check_refused, 3, own, site.last.name)
