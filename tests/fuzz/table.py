@@ -53,6 +53,7 @@ LEFT_OUT: dict[str, str] = {
     "rlm.migration.topic_reader.TopicReader": (
         "takes batches apart by kafka_formats.record_batch, records by rlmm.records.records.decode"
     ),
+    "rlm.local_log.hold_unit.scan_batches": "reads headers by kafka_formats.record_batch",
     "rlmm.log.quorum_state_file.load": _FILES,
     "rlmm.wire.frames.load_schemas": "imports kio's modules, and reads no input",
     "kafka_listener.protocol.codec.load_schemas": "imports kio's modules, and reads no input",
