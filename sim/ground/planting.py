@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -18,3 +20,16 @@ def planting(patches: Patches) -> Iterator[None]:
         for owner, attribute, replacement in patches:
             stack.enter_context(patch.object(owner, attribute, replacement))
         yield
+
+
+def edited(function: Callable[..., Any], old: str, new: str) -> Callable[..., Any]:
+    """The function with a piece of its source replaced, which is in it once."""
+    source = textwrap.dedent(inspect.getsource(function))
+    assert source.count(old) == 1, f"{function.__qualname__} has {old!r} {source.count(old)} times"
+    code = compile(
+        f"from __future__ import annotations\n{source.replace(old, new)}", "planted", "exec"
+    )
+    found: dict[str, Any] = {}
+    exec(code, function.__globals__, found)
+    made: Callable[..., Any] = found[function.__name__]
+    return made

@@ -7,25 +7,25 @@ Draws from a generator of its own, so that seeds without it run as before.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from random import Random
 from typing import TYPE_CHECKING
 
-from kafka_formats.errors import StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.control_records import PartitionModeChange
+from rlmm.partition_state import TopicPolicy
 from rlmm.rows import queries
 from sim.nodes.loop import Life
+from sim.tier.broker_links import BrokerLinks, CallFate
 from sim.tier.delegated_audit import DelegatedAuditor
+from sim.tier.delegated_modes import DelegatedModes
 from sim.tier.partition import Partition
 from sim.tier.replica import Replica
+from sim.tier.rough import Rough
 from sim.tier.tiering import TieringBroker
 
 if TYPE_CHECKING:
-    from sim.tier.machine import Machine, Process
+    from sim.tier.machine import Machine
     from sim.tier.world import World
 
 SEEDS_PER_DELEGATED_ONE = 5
@@ -33,28 +33,16 @@ TOPICS_MAX = 2
 LEARN_MS_MAX = 20_000
 OFF_MS_MAX = 30_000
 DELETE_MS_MAX = 3_000
-WRITES = frozenset({"add", "update", "delete"})
 KINDS = (
     "elect", "unclean", "restart", "move", "recreate", "delete_records", "retention", "late_topic",
     "pauses", "old_brokers", "leaves_off",
 )  # fmt: skip
-LINKS = ("slow", "lost", "answer_lost", "twice", "very_slow")
-SLOW_MS_MAX, VERY_SLOW_MS_MAX = 800, 20_000
-
-
-@dataclass(frozen=True, slots=True)
-class CallFate:
-    """Fate of a call to the node; `lost` does not arrive, `back_ms` is the way of the answer."""
-
-    delay_ms: int
-    back_ms: int
-    lost: bool = False
-    twice: bool = False
 
 
 class Delegated:
     """The partitions, and one tiering broker a machine. `is_on` None: in some seeds. `kinds` None:
-    the seed draws the deeds. `repeats`: brokers run their tasks again and again.
+    the seed draws the deeds. `rough` None: it has awkward moments in some seeds, where it draws the
+    deeds, too. `repeats`: brokers run their tasks again and again.
     """
 
     def __init__(
@@ -63,28 +51,39 @@ class Delegated:
         is_on: bool | None,
         kinds: frozenset[str] | None = None,
         topics: int | None = None,
+        rough: bool | frozenset[str] | None = None,
     ) -> None:
         self._world = world
         self.random = random = Random(f"delegated {world.seed}")
         drawn = random.randrange(SEEDS_PER_DELEGATED_ONE) == SEEDS_PER_DELEGATED_ONE - 1
         self.is_on = drawn if is_on is None else is_on
         self.audit = DelegatedAuditor(world)
+        self.modes = DelegatedModes(world, random)
         self.partitions: list[Partition] = []
         self.deleted: list[Partition] = []
         self.brokers: dict[int, TieringBroker] = {}
         percent = random.choice((25, 50, 80))
         of_seed = frozenset(kind for kind in KINDS if random.randrange(100) < percent)
+        self.rough = Rough(world, self, self._is_rough(kinds, rough))
         self.kinds = of_seed if kinds is None else kinds
-        self.links = {kind for kind in LINKS if random.randrange(100) < 30}
+        if self.rough.is_on:
+            self.kinds |= self.rough.kinds
+        self.links = BrokerLinks(world, random)
         self.leaves_off = 0.1 if "leaves_off" in self.kinds else 0.0
         self.period_s = random.choice((1.0, 3.0, 10.0))
         self._period_ms = random.choice((300, 1_000, 3_000))
-        self._permille = random.choice((10, 50, 150))
+        self.links.permille = random.choice((10, 50, 150))
         self._goes_on = False
         self.repeats = True
         self.keeps: int | None = None
         self._topics = topics or 1 + random.randrange(TOPICS_MAX)
         self._topic_ids = self._lives = self._segments = 0
+
+    def _is_rough(
+        self, kinds: frozenset[str] | None, wanted: bool | frozenset[str] | None
+    ) -> bool | frozenset[str] | None:
+        """The moments that are wanted; None: the seed draws them."""
+        return wanted if self.is_on and (kinds is None or wanted) else False
 
     # ---- topics
 
@@ -136,6 +135,7 @@ class Delegated:
         self._goes_on = True
         self.start_brokers()
         self._go_on()
+        self.rough.begin()
 
     def start_brokers(self) -> None:
         """Start those that do not run."""
@@ -180,9 +180,11 @@ class Delegated:
         if broker is not None:
             broker.life.alive = False
             self._world.loop.kill(broker.life)
+            self.rough.stops(broker)
 
     def end(self) -> None:
         """End all brokers."""
+        self.rough.stop()
         for machine in self._world.machines:
             self._stop(machine)
 
@@ -198,6 +200,7 @@ class Delegated:
             if other != broker:
                 delay_ms = self.random.choice((0, 10, LEARN_MS_MAX))
                 self._world.schedule.after(delay_ms, partial(self.hear, partition, other))
+        self.rough.elected(partition)
 
     def hear(self, partition: Partition, node_id: int) -> None:
         """Tell a broker of the present leadership."""
@@ -212,24 +215,7 @@ class Delegated:
 
     def fate(self, machine: Machine, name: str) -> CallFate:
         """Fate of a broker's call to its node."""
-        random = self.random
-        there_ms, back_ms = 1 + random.randrange(5), 1 + random.randrange(5)
-        there_ms += self._world.faults.call_ms(machine, name)
-        if not self._goes_on or (name == "announce" and random.randrange(2)):
-            return CallFate(there_ms, back_ms)
-        if not self.links or random.randrange(1000) >= self._permille:
-            return CallFate(there_ms, back_ms)
-        match random.choice(sorted(self.links)):
-            case "slow":
-                return CallFate(random.randrange(SLOW_MS_MAX), random.randrange(SLOW_MS_MAX))
-            case "very_slow":
-                return CallFate(random.randrange(VERY_SLOW_MS_MAX), back_ms)
-            case "lost":
-                return CallFate(there_ms, back_ms, lost=True)
-            case "answer_lost":
-                return CallFate(there_ms, 1 << 40)
-            case _:
-                return CallFate(there_ms, back_ms, twice=name in WRITES)
+        return self.links.fate(machine, name, is_calm=not self._goes_on)
 
     def _act(self, partition: Partition) -> None:
         random = self.random
@@ -266,11 +252,11 @@ class Delegated:
             self.delete_topic(partition, delay_ms=random.choice((0, DELETE_MS_MAX)))
             self.create(partition.tip.topic, is_tiered=True)
         elif draw == 97:
-            self.let_tier(partition)
+            self.modes.let_tier(partition)
         elif draw == 98 and "pauses" in self.kinds:
             paused = [not random.randrange(3) for _ in range(2)]
             policy = TopicPolicy(copy_paused=paused[0], delete_paused=paused[1])
-            self._ask_admin(
+            self.modes.ask_admin(
                 partial(self._world.admins.set_policy, topic=partition.tip.topic, policy=policy)
             )
         elif draw == 99:
@@ -288,10 +274,14 @@ class Delegated:
         broker = self.brokers.get(node_id)
         if broker is None or partition.leader not in self.brokers:
             return
+        if self.rough.is_apart(partition, node_id):
+            return
         if not partition.replicate(node_id):
             broker.rebuild(partition)
 
     def _elect(self, partition: Partition) -> None:
+        if self.rough.is_held(partition):
+            return
         alive = [b for b in sorted(partition.replicas) if b in self.brokers]
         clean = [b for b in partition.in_sync if b in alive]
         if "unclean" in self.kinds and alive and not self.random.randrange(3):
@@ -317,7 +307,7 @@ class Delegated:
             return
         if replica.log_start < replica.bases[0]:
             offset = self.random.randrange(replica.log_start, replica.bases[0])
-            self._world.loop.spawn(broker.life, broker.consume(partition, offset))
+            self._world.loop.spawn(broker.life, broker.consumers.consume(partition, offset))
 
     def _delete_records(self, partition: Partition) -> None:
         leader = partition.leading
@@ -328,11 +318,11 @@ class Delegated:
         self.audit.takes(partition, leader, start)
         partition.delete_records(partition.leader, start)
 
-    def restart(self, machine: Machine) -> None:
+    def restart(self, machine: Machine, off_ms_max: int = OFF_MS_MAX) -> None:
         """Stop a broker, and start it again."""
         if machine.broker_up:
             self._world.brokers.switch(machine)
-            off_ms = self.random.randrange(OFF_MS_MAX)
+            off_ms = self.random.randrange(off_ms_max)
             self._world.schedule.after(off_ms, partial(self._switch_on, machine))
 
     def _switch_on(self, machine: Machine) -> None:
@@ -382,49 +372,6 @@ class Delegated:
             if node_id in self.brokers:
                 self.brokers[node_id].delete_topic(partition)
 
-    # ---- topics that brokers tier from some time on
-
-    def let_tier(self, partition: Partition) -> None:
-        """Let the brokers tier a topic that the nodes copied until now."""
-        if partition.is_tiered:
-            return
-        self._world.note(f"{partition.tip.topic}: remote.storage.enable=true")
-        partition.is_tiered = True
-        for node_id in sorted(partition.replicas):
-            self.hear(partition, node_id)
-        self.set_mode(partition, Mode.DELEGATED)
-
-    def _take_back(self, partition: Partition) -> None:
-        """The nodes copy on: this topic is not for its brokers."""
-        self._world.note(f"{partition.tip.topic}: remote.storage.enable=false")
-        partition.is_tiered = False
-        for broker in self.brokers.values():
-            broker.stop(partition)
-        self.set_mode(partition, Mode.SIDECAR)
-
-    def set_mode(self, partition: Partition, mode: Mode) -> None:
-        """An admin sets the mode."""
-        self._ask_admin(partial(self._set_mode, tip=partition.tip, mode=mode))
-
-    def _ask_admin(self, deed: partial[None]) -> None:
-        ups = [machine.up for machine in self._world.machines if machine.up is not None]
-        if ups:
-            deed(self.random.choice(ups))
-
-    def _set_mode(self, process: Process, *, tip: TopicIdPartition, mode: Mode) -> None:
-        self._world.loop.spawn(process.life, self._setting(process, tip, mode))
-
-    async def _setting(self, process: Process, tip: TopicIdPartition, mode: Mode) -> None:
-        assert process.manager is not None
-        state = process.manager.partition_state(tip)
-        if state is None or state.mode is mode:
-            return
-        try:
-            change = PartitionModeChange(tip, mode, state.mode_offset)
-            await process.manager.set_partition_mode(change, deadline_s=10.0)
-        except StrandlineError as error:
-            self._world.note(f"an admin is told {type(error).__name__}")
-
     # ---- healing
 
     def stop(self) -> None:
@@ -432,6 +379,7 @@ class Delegated:
         if not self.is_on:
             return
         self._goes_on, self.repeats = False, True
+        self.rough.stop()
         self.start_brokers()
         for partition in self.partitions:
             for machine in self._world.machines:
@@ -449,27 +397,16 @@ class Delegated:
             for node_id in sorted(partition.replicas):
                 self.hear(partition, node_id)
                 self.replicate(partition, node_id)
-            self._ask_admin(
+            self.modes.ask_admin(
                 partial(
                     self._world.admins.set_policy, topic=partition.tip.topic, policy=TopicPolicy()
                 )
             )
-            state = queries.partition_state(self._world.auditor.reference.rows, partition.tip)
-            if state is None or not partition.is_tiered:
-                continue
-            if self._is_refused(partition):
-                self._take_back(partition)
-            elif state.mode is Mode.SIDECAR:
-                self._ask_admin(partial(self._set_mode, tip=partition.tip, mode=Mode.DELEGATED))
+            self.modes.heal(partition)
+            self.rough.heal(partition)
         for partition in self.deleted:
             if partition.tip not in self.audit.deleted_by_broker:
-                self._ask_admin(partial(self._world.admins.delete, tip=partition.tip))
-
-    def _is_refused(self, partition: Partition) -> bool:
-        """True if the leader's node keeps it from the broker for its older history."""
-        process = self._world.machine(partition.leader).up
-        work = process and process.parts and process.parts.table.work(partition.tip)
-        return bool(work and "read replica" in (work.wait.text if work.wait else ""))
+                self.modes.ask_admin(partial(self._world.admins.delete, tip=partition.tip))
 
     def left_to_do(self) -> Iterator[str]:
         """Records that are not in the tier, and deleted topics that are."""
@@ -481,6 +418,7 @@ class Delegated:
                 )
             for batch in self.audit.uncopied(partition):
                 yield f"{batch.base} to {batch.last} of {partition.tip} is not copied"
+            yield from self.rough.left_to_do(partition)
         for partition in self.deleted:
             state = queries.partition_state(rows, partition.tip)
             left = state is not None and (

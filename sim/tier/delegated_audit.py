@@ -2,7 +2,7 @@
 
 nothing_lost               a committed record that a broker's disk dropped is in the tier, unless
                            retention or DeleteRecords took it
-nothing_wrong              consumers and rebuilt followers get what the leader has
+nothing_wrong              consumers and rebuilt followers get what the leader has, and no more
 aborted_is_not_shown       a read_committed consumer hears of every aborted transaction
 only_its_broker_deletes    no finished segment is deleted that no broker asked to delete, unless the
                            log start that its leader told passed it
@@ -30,6 +30,7 @@ from rlmm.rows.coverage import covering
 from rlmm.rows.reads import read_segment
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
 from sim.tier.readers import batches_of
+from sim.tier.told_audit import ToldAuditor
 
 if TYPE_CHECKING:
     from sim.tier.partition import Partition
@@ -50,6 +51,7 @@ class DelegatedAuditor:
         self._told: dict[tuple[int, TopicIdPartition], int] = {}
         self.deleted_by_broker: set[TopicIdPartition] = set()
         self.consumed_bytes = 0
+        self.told = ToldAuditor(world)
 
     def _check(self, holds: bool, name: str, message: str) -> None:
         self._world.auditor.check(holds, name, message)
@@ -132,7 +134,7 @@ class DelegatedAuditor:
         """Check a log start that a new leader takes from the tier."""
         for batch in replica.batches if partition.leading is replica else ():
             self._check(
-                not replica.log_start <= batch.last < start or self._is_taken(partition, batch),
+                not replica.log_start <= batch.last < start or self.is_taken(partition, batch),
                 "nothing_lost",
                 f"the log start of {partition.tip} moves to {start}, though nothing took "
                 f"{batch.base} to {batch.last}",
@@ -163,7 +165,9 @@ class DelegatedAuditor:
             return
         for batch in replica.batches:
             self._check(
-                not batch.base <= offset <= batch.last or self._is_taken(partition, batch),
+                not batch.base <= offset <= batch.last
+                or self.is_taken(partition, batch)
+                or partition.is_deleted(batch, offset + 1),
                 "nothing_lost",
                 f"the leader of {partition.tip} is told that the tier has nothing at {offset}",
             )
@@ -179,7 +183,7 @@ class DelegatedAuditor:
             self._check(
                 not first <= batch.last < start
                 or epoch_for_offset(epochs, first) == batch.epoch
-                or self._is_taken(partition, batch),
+                or self.is_taken(partition, batch),
                 "nothing_wrong",
                 f"a follower of {partition.tip} is rebuilt with the epochs {epochs}, its leader "
                 f"has {leader.epochs}",
@@ -199,6 +203,11 @@ class DelegatedAuditor:
         data = b"".join(each.data for each in replica.batches if each.last >= offset)
         wanted = [each for each in batches_of(data) if each.last >= offset]
         self._check(bool(got), "nothing_lost", f"a segment lacks {offset} of {partition.tip}")
+        self._check(
+            len(got) <= len(wanted),
+            "nothing_wrong",
+            f"a consumer of {partition.tip} at {offset} got {got[-1:]}, the log ends before",
+        )
         self.consumed_bytes += sum(len(each.data) for each in got)
         for mine, theirs in zip(got, wanted, strict=False):
             self._check(
@@ -208,6 +217,15 @@ class DelegatedAuditor:
                 f"epoch {mine.epoch}, the leader has epoch {theirs.epoch} there",
             )
         told = {(each.first_offset, each.last_offset) for each in aborted}
+        known = {(each.base, each.last) for each in replica.batches if each.aborted}
+        invented = [
+            each for each in told - known if offset <= each[1] and got and each[0] <= got[-1].last
+        ]
+        self._check(
+            not invented,
+            "aborted_is_not_shown",
+            f"{invented} of {partition.tip} are said to be aborted, and were not by this leader",
+        )
         for batch in replica.batches:
             self._check(
                 not batch.aborted
@@ -232,6 +250,7 @@ class DelegatedAuditor:
         before: RemoteLogSegmentMetadata | None,
     ) -> None:
         """Check an accepted record of a segment. `before`: its row until then."""
+        self.told.committed(decoded, before)
         tip, id_ = decoded.segment_id.partition, decoded.segment_id.id
         state = queries.partition_state(self._world.auditor.reference.rows, tip)
         assert state is not None
@@ -265,16 +284,21 @@ class DelegatedAuditor:
 
     # ---- what the tier has
 
-    def _is_taken(self, partition: Partition, batch: Batch) -> bool:
+    def is_taken(self, partition: Partition, batch: Batch) -> bool:
+        """True of a batch that retention or DeleteRecords took."""
         return (batch.epoch, batch.base) in self._taken.get(partition.tip, ())
 
     def _not_served(self, partition: Partition, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Batches of the leader that nothing took and the tier does not have."""
-        leader = partition.leading
         for batch in batches:
-            lives = leader is not None and batch in leader.batches
-            if lives and not self._is_taken(partition, batch) and not self.has(partition, batch):
+            if self.is_needed(partition, batch):
                 yield batch
+
+    def is_needed(self, partition: Partition, batch: Batch) -> bool:
+        """True of a batch of the leader that nothing took and the tier does not have."""
+        leader = partition.leading
+        lives = leader is not None and batch in leader.batches
+        return lives and not self.is_taken(partition, batch) and not self.has(partition, batch)
 
     def has(self, partition: Partition, batch: Batch) -> bool:
         """True if the tier serves a batch, of which DeleteRecords may have taken the head."""

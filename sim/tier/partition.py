@@ -71,12 +71,14 @@ class Partition:
         replica.epoch = self.epoch
         replica.leads = broker == self.leader
 
-    def append(self, timestamp_ms: int) -> int:
-        """Write a batch at the true leader; return its last offset, or -1."""
+    def append(self, timestamp_ms: int, count: int | None = None) -> int:
+        """Write a batch, of `count` records if given, at the true leader; return its last offset,
+        or -1.
+        """
         replica = self.leading
         if replica is None:
             return -1
-        base, count = replica.end, 1 + self.random.randrange(RECORDS_MAX)
+        base, count = replica.end, count or 1 + self.random.randrange(RECORDS_MAX)
         records = [
             Record(base + at, timestamp_ms, None, b"%d of epoch %d" % (base + at, self.epoch), ())
             for at in range(count)

@@ -34,6 +34,7 @@ from rlmm.segment import (
 )
 from sim.nodes.loop import complete, fail
 from sim.tier import plugin_bodies
+from sim.tier.kept_lists import KeptLists
 from sim.tier.machine import KAFKA_CLUSTER
 
 if TYPE_CHECKING:
@@ -99,6 +100,7 @@ class Plugin:
         self._heard: int | None = None
         self._changed: dict[TopicIdPartition, int] = {}
         self._news, self._told = asyncio.Event(), asyncio.Event()
+        self._lists = KeptLists(partial(self._call, Call.LIST))
 
     # ---- announcements
 
@@ -180,8 +182,13 @@ class Plugin:
     ) -> RemoteLogSegmentMetadata | None:
         """remoteLogSegmentMetadata, nextSegmentWithTxnIndex."""
         asked = wire.LookUp(tip, epoch, offset, with_txn_index)
+        told, process = self._world.delegated.audit.told, self._machine.up
+        at = told.asks()
         answer = await self._call(Call.LOOK_UP, plugin_bodies.look_up(asked))
-        return plugin_bodies.read_found(answer, tip)[1]
+        found = plugin_bodies.read_found(answer, tip)[1]
+        if found is not None:
+            told.served(process, found.segment_id.id, at, f"a look-up of {offset}")
+        return found
 
     async def highest(self, tip: TopicIdPartition, epoch: int) -> int | None:
         """highestOffsetForEpoch."""
@@ -191,7 +198,18 @@ class Plugin:
     async def rows(
         self, tip: TopicIdPartition, epoch: int = wire.ALL_EPOCHS
     ) -> list[RemoteLogSegmentMetadata]:
-        """listRemoteLogSegments: the pages of one tag."""
+        """listRemoteLogSegments."""
+        told = self._world.delegated.audit.told
+        before = told.asked(self._machine.node_id, tip)
+        keeps = self._world.delegated.rough.is_on
+        rows = await (self._lists.rows(tip, epoch) if keeps else self._of_one_tag(tip, epoch))
+        told.listed(self._machine.node_id, tip, epoch, rows, before)
+        return rows
+
+    async def _of_one_tag(
+        self, tip: TopicIdPartition, epoch: int
+    ) -> list[RemoteLogSegmentMetadata]:
+        """A list of pages of one tag, none of which was kept."""
         while True:
             found: list[RemoteLogSegmentMetadata] = []
             tags: set[bytes | None] = set()
@@ -218,7 +236,10 @@ class Plugin:
         update = RemoteLogSegmentMetadataUpdate(
             row.segment_id, self._machine.node_id, self._machine.now_ms(), custom, state
         )
+        process = self._machine.up
         await self._call(Call.UPDATE, plugin_bodies.update(update))
+        if state is SegmentState.DELETE_SEGMENT_STARTED:
+            self._world.delegated.audit.told.marks(process, row.segment_id.id)
 
     async def delete(self, row: RemoteLogSegmentMetadata) -> None:
         """deleteLogSegmentData."""
@@ -227,6 +248,9 @@ class Plugin:
     async def copy(self, files: wire.CopyFiles) -> bytes:
         """copyLogSegmentData: the custom metadata."""
         body = wire.decode_copy(plugin_bodies.copy(files))
+        self._world.delegated.rough.calls.copies(
+            files.row.segment_id.id, lambda calls: calls.copy(body)
+        )
         return await self._ask("copy", lambda calls: calls.copy(body), deadline_s=None)
 
     async def fetch(self, row: RemoteLogSegmentMetadata) -> bytes:
@@ -240,7 +264,10 @@ class Plugin:
             chunks = calls.reads.reads.open_log(found.segment_id.id, asked.start, asked.end)
             return b"".join([chunk async for chunk in chunks])
 
+        told, process = self._world.delegated.audit.told, self._machine.up
+        at = told.asks()
         data = await self._ask("fetch", read, deadline_s=CHUNK_DEADLINE_S)
+        told.served(process, row.segment_id.id, at, "a fetch")
         if len(data) != row.size_bytes:
             raise UnavailableError("fetch: another length than was asked for")
         return data
@@ -273,9 +300,12 @@ class Plugin:
 
     async def _once(self, call: Call, body: bytes, made: tuple[str, str]) -> bytes:
         deadline_s, (session, applied) = DEADLINES_S.get(call, READ_DEADLINE_S), made
+        keeps = self._world.delegated.rough.is_on
         answer = await self._ask(
             call.value,
-            lambda calls: answered(calls, call, session, body, applied),
+            lambda calls: answered(
+                calls, call, session, body, applied, takes_changes=call is Call.LIST and keeps
+            ),
             deadline_s=deadline_s,
         )
         if call is not Call.DELETE:  # which is the storage manager's
@@ -306,13 +336,14 @@ class Plugin:
             processes.append(process)
             for at in range(1 + fate.twice):
                 heard = future if at == 0 else None
-                serve = _serve(
+                serve = serving_call(
                     process, name, make, heard, partial(world.schedule.after, fate.back_ms)
                 )
                 serving.append(world.loop.spawn(process.life, serve))
 
         if not fate.lost:
             world.schedule.after(fate.delay_ms, arrive)
+        world.delegated.rough.calls.sent(machine, name, make)
         try:
             if deadline_s is not None:
                 async with asyncio.timeout(deadline_s + GRACE_S):
@@ -340,7 +371,7 @@ class Plugin:
         raise TimeoutError
 
 
-async def _serve(
+async def serving_call(
     process: Process,
     name: str,
     make: Callable[[BrokerCalls], Awaitable[T]],

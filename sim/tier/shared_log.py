@@ -77,9 +77,9 @@ class NodeLog:
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not fate.lost:
             arrive = partial(self._arrive, future, proposals, fate.answer_lost, fate.twice)
-            world.schedule.after(
-                fate.delay_ms + world.cuts.while_recording(process, proposals), arrive
-            )
+            late_ms = world.delegated.rough.calls.proposal_ms(proposals)
+            late_ms += world.cuts.while_recording(process, proposals)
+            world.schedule.after(fate.delay_ms + late_ms, arrive)
         try:
             async with asyncio.timeout(deadline_s):
                 offset = await future

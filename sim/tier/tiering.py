@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from kafka_formats import leader_epoch_checkpoint, transaction_index
+from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
     Epochs,
@@ -30,30 +30,24 @@ from kafka_formats.log_names import (
     segment_file_name,
 )
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_formats.transaction_index import AbortedTransaction
 from rlm.delegated.wire import CopyFiles
 from rlmm.lineage import filtered, within_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from sim.nodes.loop import Life
-from sim.tier.plugin import FailedError, Plugin, ResourceNotFoundError, UnavailableError
-from sim.tier.readers import batches_of
+from sim.tier.plugin import FailedError, Plugin
+from sim.tier.tier_consumers import THROWN, TierConsumers, short
 
 if TYPE_CHECKING:
     from sim.tier.machine import Machine
     from sim.tier.partition import Partition
     from sim.tier.replica import Replica
+    from sim.tier.rough_calls import RoughCalls
     from sim.tier.world import World
 
 LOCAL_SEGMENTS = 1
 """Sealed segments that local retention keeps."""
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
-PRODUCER_SNAPSHOT, TRANSACTION, LEADER_EPOCHS = 2, 3, 4
-THROWN = (UnavailableError, FailedError, ResourceNotFoundError)
-
-
-def short(error: Exception) -> str:
-    """The call that failed, and the node's error."""
-    return " ".join(str(error).split(" ")[:2])
+PRODUCER_SNAPSHOT, LEADER_EPOCHS = 2, 4
 
 
 @dataclass(eq=False)
@@ -90,7 +84,7 @@ class TieringBroker:
         self.plugin = Plugin(world, machine, session, "3.9.2" if is_old else "4.3.0")
         self.known: dict[TopicIdPartition, Tiered] = {}
         self._knew: set[TopicIdPartition] = set()
-        self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
+        self.consumers = TierConsumers(world, self.node_id, self.plugin)
         world.loop.spawn(life, self.plugin.announce_on())
 
     # ---- what the controller says
@@ -202,11 +196,20 @@ class TieringBroker:
 
     async def _highest_remote(self, tip: TopicIdPartition, replica: Replica) -> int:
         for entry in reversed(replica.epochs):
-            highest = await self.plugin.highest(tip, entry.epoch)
+            highest = await self.highest(tip, replica, entry.epoch)
             if highest is not None:
-                _, end = end_offset_for(replica.epochs, entry.epoch, replica.end)
-                return min(highest, end - 1)
+                return highest
         return -1
+
+    async def highest(self, tip: TopicIdPartition, replica: Replica, epoch: int) -> int | None:
+        """highestOffsetForEpoch, within the log."""
+        highest = await self.plugin.highest(tip, epoch)
+        if highest is None:
+            return None
+        _, end = end_offset_for(replica.epochs, epoch, replica.end)
+        told = min(highest, end - 1)
+        self._world.delegated.audit.told.copied(self.node_id, tip, replica, told)
+        return told
 
     async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
         """Copy a segment; False if the task is cancelled, and its next run begins anew."""
@@ -216,7 +219,7 @@ class TieringBroker:
         self._world.delegated.audit.adds(row)
         tiered.copying.add(end - 1)
         await self.plugin.add(row)
-        if self._random.random() < self._world.delegated.leaves_off:
+        if self._leaves_off() or await self._rough_calls.breaks_off():
             return False
         try:
             custom = await self.plugin.copy(files)
@@ -224,6 +227,8 @@ class TieringBroker:
             if not self._is_old:
                 await self._delete(row)
             raise
+        if await self._rough_calls.breaks_off():
+            return False
         await self.plugin.update(row, SegmentState.COPY_SEGMENT_FINISHED, custom)
         tiered.copied = end - 1
         tiered.copying.clear()
@@ -285,9 +290,8 @@ class TieringBroker:
             self._world.delegated.audit.takes(tiered.partition, replica, log_start)
             replica.cut(log_start)
         for row in going:
-            if self._random.random() < self._world.delegated.leaves_off:
+            if self._leaves_off() or not await self._delete(row):
                 return  # the task is cancelled
-            await self._delete(row)
         if not replica.epochs:
             return
         first = replica.epochs[0].epoch
@@ -369,11 +373,27 @@ class TieringBroker:
                     return going, log_start
         return going, log_start
 
-    async def _delete(self, row: RemoteLogSegmentMetadata) -> None:
+    async def _delete(self, row: RemoteLogSegmentMetadata) -> bool:
+        """Delete a segment; False if the task is cancelled meanwhile."""
+        if await self._rough_calls.breaks_off():
+            return False
         self._world.delegated.audit.asks_to_delete(self.node_id, [row])
         await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+        self._rough_calls.marked(self, row)
+        if await self._rough_calls.breaks_off():
+            return False
         await self.plugin.delete(row)
+        if await self._rough_calls.breaks_off():
+            return False
         await self.plugin.update(row, SegmentState.DELETE_SEGMENT_FINISHED)
+        return True
+
+    def _leaves_off(self) -> bool:
+        return self._random.random() < self._world.delegated.leaves_off
+
+    @property
+    def _rough_calls(self) -> RoughCalls:
+        return self._world.delegated.rough.calls
 
     async def follow(self, tiered: Tiered) -> None:
         """RLMFollowerTask."""
@@ -386,7 +406,7 @@ class TieringBroker:
     def _replica(self, tiered: Tiered) -> Replica:
         return tiered.partition.replicas[self.node_id]
 
-    # ---- local retention, followers without a head, consumers
+    # ---- local retention, followers without a head
 
     def retain_locally(self, partition: Partition) -> None:
         """Remove sealed segments that count as copied."""
@@ -434,54 +454,6 @@ class TieringBroker:
         before = [each for each in leader.batches if each.last < end]
         follower.rebuild(before, end, leader.log_start, epochs)
         follower.highest_copied = -1
-
-    async def consume(self, partition: Partition, offset: int) -> None:
-        """A read_committed consumer, at an offset that is in the tier alone."""
-        replica, audit = partition.replicas[self.node_id], self._world.delegated.audit
-        epoch, tip = epoch_for_offset(replica.epochs, offset), partition.tip
-        if epoch is None:
-            return
-        try:
-            row = await self.plugin.look_up(tip, epoch, offset)
-            if row is None:
-                self._note(f"a consumer of {tip.topic} is told that nothing is at {offset}")
-                audit.finds_nothing(partition, replica, offset)
-                return
-            got = batches_of(await self.plugin.fetch(row))
-            got = got[next((at for at, b in enumerate(got) if b.last >= offset), len(got)) :]
-            aborted = await self._aborted(tip, replica, got[0].base, got[-1].last) if got else []
-        except THROWN as error:
-            self._note(f"a consumer of {tip.topic} at {offset} is told {short(error)}")
-            return
-        spans = " ".join(f"{each.base}-{each.last}@{each.epoch}" for each in got)
-        self._note(f"a consumer of {tip.topic} at {offset} gets {spans or 'nothing'}")
-        audit.consumed(partition, replica, offset, got, aborted)
-
-    async def _aborted(
-        self, tip: TopicIdPartition, replica: Replica, first: int, last: int
-    ) -> list[AbortedTransaction]:
-        """collectAbortedTransactions: of the segments with an index, as the metadata names them."""
-        found: list[AbortedTransaction] = []
-        at: int | None = first
-        for epoch, start in replica.epochs:
-            at = max(first, start)
-            while at is not None and at <= last:
-                row = await self.plugin.look_up(tip, epoch, at, with_txn_index=True)
-                if row is None or row.start_offset > last:
-                    break
-                if row.segment_id.id not in self._transactions:
-                    self._transactions[row.segment_id.id] = await self._index(row)
-                found += self._transactions[row.segment_id.id]
-                at = row.end_offset + 1
-        return found
-
-    async def _index(self, row: RemoteLogSegmentMetadata) -> tuple[AbortedTransaction, ...]:
-        """Kept on disk for good, also that there is none."""
-        try:
-            data = await self.plugin.index(row, TRANSACTION)
-        except ResourceNotFoundError:
-            return ()
-        return transaction_index.parse(data, source="the tier")
 
     def _note(self, what: str) -> None:
         self._world.note(f"broker {self.node_id}: {what}")

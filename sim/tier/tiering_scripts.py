@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 from rlmm.partition_state import Mode
 from sim.tier.delegated import DELETE_MS_MAX
 from sim.tier.partition import Partition
-from sim.tier.tiering import THROWN, TieringBroker, short
+from sim.tier.tier_consumers import THROWN, short
+from sim.tier.tiering import TieringBroker
 
 if TYPE_CHECKING:
     from sim.tier.world import World
@@ -40,7 +41,7 @@ def begin(world: World, lines: Sequence[str]) -> Partition:
     for replica in other.replicas.values():
         replica.remove()
     delegated = world.delegated
-    delegated.links = set()
+    delegated.links.kinds = set()
     delegated.repeats = False
     (partition,) = delegated.partitions
     partition.is_tiered = "tiered" in lines
@@ -61,7 +62,9 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
             delegated.brokers[int(node)].retain_locally(partition)
         case "consume", [node, offset]:
             broker = delegated.brokers[int(node)]
-            _until_done(world, broker, broker.consume(partition, int(offset)), "a consumer")
+            _until_done(
+                world, broker, broker.consumers.consume(partition, int(offset)), "a consumer"
+            )
         case "rebuild", [node]:
             delegated.replicate(partition, int(node))
         case "mark", [count]:
@@ -78,9 +81,9 @@ def do(world: World, partition: Partition, verb: str, words: Sequence[str]) -> b
         case "delete", ["topic", "now"]:
             delegated.delete_topic(partition, delay_ms=0)
         case "tier", []:
-            delegated.let_tier(partition)
+            delegated.modes.let_tier(partition)
         case "mode", [name]:
-            delegated.set_mode(partition, Mode[name.upper()])
+            delegated.modes.set_mode(partition, Mode[name.upper()])
         case _:
             return False
     return True
@@ -101,7 +104,7 @@ def _task(broker: TieringBroker, partition: Partition, name: str) -> Coroutine[A
 
 
 def _until_done(
-    world: World, broker: TieringBroker, deed: Coroutine[Any, Any, None], name: str
+    world: World, broker: TieringBroker, deed: Coroutine[Any, Any, object], name: str
 ) -> None:
     done: list[bool] = []
 

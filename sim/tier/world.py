@@ -107,6 +107,8 @@ class Plan:
     """Brokers fall behind and are elected below a log start or into a lost range, leaders are
     replaced while they record; without a plan in some seeds.
     """
+    rough: bool | frozenset[str] | None = None
+    """Brokers that tier have awkward moments, or these; None: in some seeds of that mode."""
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -173,8 +175,8 @@ class World:
         self.lower_end = LowerEndAudit(self)
         self.cuts = Cuts(self, is_on=plan.cuts if plan != Plan() else None)
         self.log = SharedLog(self)
-        is_on = bool(plan.delegated) if plan != Plan() else None
-        self.delegated = Delegated(self, is_on, plan.tiering, plan.topics)
+        is_on = bool(plan.delegated or plan.rough) if plan != Plan() else None
+        self.delegated = Delegated(self, is_on, plan.tiering, plan.topics, plan.rough)
         self.damage = Damage(self, plan.damage)
         self.local_damage = LocalDamage(self, is_on=plan.local_damage)
         self.bucket = Bucket(self)
@@ -315,7 +317,14 @@ class World:
 
     def run(self, events: int) -> Result:
         """Run `events` with faults, then heal."""
-        with self.loop.running(), memory_batches(), disks_of(self), silence(self.loop.failures):
+        quiet = silence(self.loop.failures)
+        with (
+            self.loop.running(),
+            memory_batches(),
+            disks_of(self),
+            quiet,
+            self.delegated.rough.pages(),
+        ):
             try:
                 for machine in self.machines:
                     machine.start()

@@ -95,6 +95,13 @@ SEEN_AT = {
     "what was copied and cut off keeps no log start": 2,
     "the last offset of a copy stays lost": 2,
     "a node records what a replaced leader's log tells": 1,
+    # sim.tier with awkward moments of brokers that tier
+    "an epoch reaches one offset into the next": 8,
+    "a cut segment lacks its last batch": 15,
+    "one offset of an epoch in the lineage is not served": 2,
+    "an epoch of one offset amid a segment serves nothing": 1,
+    "changes of a list have nothing that went": 5,
+    "the tag of a list stays when it changes": 1,
     # sim.tier with a trash
     "readers start at the log start": 8,
     "the log start follows at once": 8,

@@ -11,6 +11,7 @@ from sim.tier import planted_bugs as tier
 from sim.tier import planted_in_building as building
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_holding as holding
+from sim.tier import planted_in_rough as rough
 from sim.tier import planted_in_trash as trash
 from sim.tier.world import Plan
 from tests.sim.seen_at import SEEN_AT
@@ -59,5 +60,6 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *delegated.BUGS_OF_DELEGATED,
         *trash.TRASH_BUGS,
         *building.BUGS_OF_BUILDING,
+        *rough.BUGS_OF_ROUGH,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
