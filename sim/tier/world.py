@@ -317,12 +317,11 @@ class World:
 
     def run(self, events: int) -> Result:
         """Run `events` with faults, then heal."""
-        quiet = silence(self.loop.failures)
         with (
             self.loop.running(),
             memory_batches(),
             disks_of(self),
-            quiet,
+            silence(self.loop.failures),
             self.delegated.rough.pages(),
         ):
             try:
