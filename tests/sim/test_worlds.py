@@ -9,6 +9,7 @@ from sim.core import planted_bugs as core
 from sim.nodes import planted_bugs as nodes
 from sim.tier import planted_bugs as tier
 from sim.tier import planted_in_building as building
+from sim.tier import planted_in_cuts as cuts
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_rough as rough
@@ -61,5 +62,6 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *trash.TRASH_BUGS,
         *building.BUGS_OF_BUILDING,
         *rough.BUGS_OF_ROUGH,
+        *cuts.BUGS_OF_CUTS,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
