@@ -28,7 +28,7 @@ from rlmm.records.control_records import (
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.keys import RECORD_TIME_KEY
-from rlmm.rows.reads import read_feature_level, read_segment
+from rlmm.rows.reads import read_feature_level, read_restart, read_segment
 from rlmm.rows.rows import MemoryRows, RowWrite
 from rlmm.segment import (
     PartitionDeleteState,
@@ -63,6 +63,17 @@ class Reference:
         self.level_offset = 1 << 62
         self._digest = 0
         self._tokens: dict[TopicIdPartition, int | None] = {}
+
+    def restart(self, rows: tuple[tuple[bytes, bytes], ...], end: int) -> None:
+        """Begin anew with the rows of a snapshot at `end`: what was recorded since is lost."""
+        self.rows = MemoryRows(rows)
+        for known in (self.digests, self.verdicts, self.values):
+            for offset in [each for each in known if each >= end]:
+                del known[offset]
+        self._digest = sum(row_digest(key, value) for key, value in rows)
+        self._note_digest(end - 1)
+        self._tokens.clear()
+        self.level = read_feature_level(self.rows)[0]
 
     def commit(self, batch: StoredBytes) -> None:
         """Apply the next batch of the log."""
@@ -159,7 +170,10 @@ class Reference:
             case RemoteLogSegmentMetadataUpdate() if record.state is COPY_FINISHED:
                 claim = before.claim if before is not None else None
                 assert segment is not None
-                right = claim is not None and record.writer == segment.writer == claim.incarnation
+                # After a restart from a snapshot, what somebody else copied is adopted.
+                adopts = read_restart(self.rows) is not None and record.token == token
+                right = claim is not None and record.writer == claim.incarnation
+                right = right and (adopts or segment.writer == record.writer)
             case RemoteLogSegmentMetadataUpdate() if record.state is DELETE_STARTED:
                 assert segment is not None
                 right = segment.state is record.expected_state and (record.token == token or going)

@@ -16,6 +16,7 @@ from rlm.control.run_events import SegmentCopied
 from rlm.data_plane.copy_job import CopyJob
 from rlm.delete.delete_due import was_finished
 from rlm.format.object_keys import own_prefix, parse_segment_key, segment_keys
+from rlmm.apply.apply import partition_of
 from rlmm.apply.outcome import Verdict
 from rlmm.metadata_log import CommittedRecord
 from rlmm.partition_state import Mode, PartitionState
@@ -26,6 +27,7 @@ from rlmm.records.control_records import (
     LogStart,
     LostRange,
     PartitionClaim,
+    SegmentMissing,
 )
 from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
 COPY_STARTED = SegmentState.COPY_SEGMENT_STARTED
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
+LONG_AGO_MS = -(1 << 40)
 DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
 
 
@@ -76,7 +79,7 @@ class Auditor:
         self.accepted: dict[str, int] = {}
         self.read_bytes = 0
         self._offset = -1
-        self._ids: set[Uuid] = set()
+        self.ids: set[Uuid] = set()
         self._claims: dict[TopicIdPartition, list[Claimed]] = {}
         self._marked_ms: dict[Uuid, int] = {}
         self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
@@ -102,6 +105,8 @@ class Auditor:
         decoded = decode(record.control_type, record.value)
         before, state_before = self._row(decoded), self._state(decoded)
         self._world.lower_end.committing(decoded)
+        tip = partition_of(decoded)
+        whole_before = None if tip is None else queries.partition_state(self.reference.rows, tip)
         self._offset = record.offset
         self.reference.apply(record)
         verdict = self.reference.verdicts[record.offset]
@@ -111,6 +116,8 @@ class Auditor:
         if verdict is not Verdict.ACCEPTED:
             return
         self.accepted[name] = self.accepted.get(name, 0) + 1
+        if self._world.disaster.is_over:
+            self._world.disaster.audit.committed(decoded, tip, whole_before)
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
@@ -123,12 +130,15 @@ class Auditor:
                 )  # fmt: skip
                 self._world.building.audit.claims(record.offset, decoded)
             case RemoteLogSegmentMetadata():
-                self._ids.add(decoded.segment_id.id)
-                self._check_committed(decoded)
+                if decoded.segment_id.id not in self.ids:  # else it is adopted
+                    self._check_committed(decoded)
+                self.ids.add(decoded.segment_id.id)
                 self._world.delegated.audit.committed(decoded, None)
             case RemoteLogSegmentMetadataUpdate():
                 self._updated(decoded, before)
                 self._world.delegated.audit.committed(decoded, before)
+            case SegmentMissing():
+                self._marked_ms[decoded.segment] = LONG_AGO_MS
             case LostRange():
                 self._lost(decoded)
             case LogStart():
@@ -149,6 +159,15 @@ class Auditor:
             if self._world.trash.is_on:
                 self._world.trash.audit.committed(record.offset, partition)
 
+    def restart(self, end: int) -> None:
+        """Go on with the rows of a snapshot at `end`. Claims that are lost are known all the same:
+        copies under them tell of the logs.
+        """
+        self.reference.restart(self._world.log.rows, end)
+        for claims in self._claims.values():
+            claims[:] = [each._replace(offset=min(each.offset, end - 1)) for each in claims]
+        self._world.disaster.audit.restarted()
+
     def applied(self, process: Process, view: View) -> None:
         """Check a step that a node committed to its view."""
         if process.life.alive and view.applied_offset >= 0:
@@ -163,7 +182,7 @@ class Auditor:
         """Check a node's statement that a segment is copied."""
         row = read_segment(self.reference.rows, event.segment_id.id)
         self.check(
-            event.segment_id.id in self._ids and (row is None or row.state is not COPY_STARTED),
+            event.segment_id.id in self.ids and (row is None or row.state is not COPY_STARTED),
             "acknowledged_is_durable",
             f"{process.machine.name} says {event.segment_id} is copied, the log says {row}",
         )
@@ -345,7 +364,7 @@ class Auditor:
         if key in self._world.foreign:
             return
         self.check(
-            parsed is not None and parsed.segment_id.id in self._ids,
+            parsed is not None and parsed.segment_id.id in self.ids,
             "quiesced_bucket_equals_metadata",
             f"{key} is written, and the log does not know it",
         )
@@ -367,11 +386,16 @@ class Auditor:
             return
         parsed = parse_segment_key(self._world.prefix, key)
         id_ = None if parsed is None else parsed.segment_id.id
-        self.check(id_ in self._ids, "foreign_is_untouched", f"{key} is deleted")
+        self.check(id_ in self.ids, "foreign_is_untouched", f"{key} is deleted")
         assert parsed is not None
+        if self._world.disaster.settles:
+            return
         row = read_segment(self.reference.rows, parsed.segment_id.id)
-        if row is None:
-            return  # deleted to the end: an orphan
+        if row is None:  # deleted to the end: an orphan
+            self.check(
+                not self._world.disaster.is_unknown(key), "unknown_is_kept", f"{key} is deleted"
+            )
+            return
         self.check(key in self.keys(row), "foreign_is_untouched", f"{key} is deleted")
         self.check(
             row.state is DELETE_STARTED, "delete_order", f"{key} is deleted, its row is {row.state}"
@@ -440,6 +464,8 @@ class Auditor:
         found = world.bucket.contents.keys()
         probes = {key for key in found if "clock-probe" in key}
         for key in sorted(found - expected - probes):
+            if world.disaster.is_unknown(key):
+                continue
             yield f"{key} is in the bucket alone"
         for key in sorted(expected - found - self._missing):
             yield f"{key} is missing"
@@ -450,6 +476,8 @@ class Auditor:
             # A request that begins an upload may arrive when nobody looks for it any more.
             dangling = world.bucket.unfinished(with_parts=True)
         for key in dangling:
+            if world.disaster.is_unknown(key):
+                continue
             yield f"an upload of {key} dangles"
 
 

@@ -54,7 +54,6 @@ from strandline.node.remote_log import Given, RemoteLogParts, build
 if TYPE_CHECKING:
     from sim.tier.world import World
 
-CLUSTER = "strandline-cluster"
 KAFKA_CLUSTER = "kafka-cluster"
 STORE = "main"
 RESTART_MS = 3_000
@@ -132,7 +131,7 @@ class Machine:
     # ---- life
 
     def start(self) -> None:
-        if self.process is not None:
+        if self.process is not None or self.world.disaster.is_dark:
             return
         self.boots += 1
         self._boot_counter += 1
@@ -214,7 +213,7 @@ class Machine:
         stores = TierStores({STORE: TierStore(STORE, store, world.prefix)}, STORE)
         plane = WatchedPlane(self, process, store)
         broker = NodeBroker(self)
-        identity = Identity(CLUSTER, KAFKA_CLUSTER, process.incarnation)
+        identity = Identity(world.log.cluster, KAFKA_CLUSTER, process.incarnation)
         around = Surroundings(identity, world.limits, ambient)
         given = Given(
             metadata=manager,

@@ -21,20 +21,26 @@ from rlmm.metadata_log import (
     SnapshotSink,
 )
 from rlmm.records.records import decode
+from rlmm.rows.snapshot_rows import to_proposals
 from sim.nodes.loop import complete
 
 if TYPE_CHECKING:
     from sim.tier.machine import Process
     from sim.tier.world import World
 
-EPOCH = 1
+CLUSTER = "strandline-cluster"
 
 
 class SharedLog:
-    """Committed records, which every node's log hears of."""
+    """Committed records, which every node's log hears of. `epoch` is that of the log; one that a
+    snapshot began starts at `start`, with the snapshot's `rows`.
+    """
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self.epoch = 1
+        self.start = 0
+        self.rows: tuple[tuple[bytes, bytes], ...] = ()
         self.records: list[CommittedRecord] = []
         self.logs: list[NodeLog] = []
 
@@ -42,12 +48,25 @@ class SharedLog:
     def end(self) -> int:
         return len(self.records)
 
+    @property
+    def cluster(self) -> str:
+        """The Strandline cluster's id; a restart from a snapshot begins another one."""
+        return CLUSTER if self.epoch == 1 else f"{CLUSTER}-{self.epoch}"
+
+    def restart(self, end: int, rows: tuple[tuple[bytes, bytes], ...]) -> None:
+        """Begin anew with a snapshot's rows, in a later epoch; what was recorded from `end` on is
+        lost.
+        """
+        self.epoch += 1
+        self.start, self.rows = end, rows
+        del self.records[end:]
+
     def append(self, proposals: tuple[Proposal, ...]) -> int:
         """Commit proposals; return the offset of the first."""
         first = self.end
         for proposal in proposals:
             record = CommittedRecord(
-                self.end, EPOCH, self._world.shown_ms(), proposal.control_type, proposal.value
+                self.end, self.epoch, self._world.shown_ms(), proposal.control_type, proposal.value
             )
             self.records.append(record)
             self._world.auditor.committed(record)
@@ -62,9 +81,15 @@ class NodeLog:
     def __init__(self, world: World, process: Process) -> None:
         self._world = world
         self._process = process
+        self._epoch = world.log.epoch
         self._visible = 0
         self._due_ms = 0
         self._more = asyncio.Event()
+
+    @property
+    def _is_lost(self) -> bool:
+        """True without a quorum, for good."""
+        return self._epoch != self._world.log.epoch or self._world.disaster.is_dark
 
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
         world, process = self._world, self._process
@@ -72,7 +97,7 @@ class NodeLog:
         world.lower_end.proposing(process, proposals)
         await world.step(process, f"before {name}")
         fate = world.faults.proposal(process.machine, name)
-        if fate.refused:
+        if fate.refused or self._is_lost:
             raise RetryLater("the metadata quorum has no leader")
         future: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         if not fate.lost:
@@ -95,6 +120,8 @@ class NodeLog:
         answer_lost: bool,
         twice: bool,
     ) -> None:
+        if self._epoch != self._world.log.epoch:
+            return
         offset = self._world.log.append(proposals)
         if twice:
             self._world.log.append(proposals)
@@ -112,7 +139,7 @@ class NodeLog:
         )
 
     def _hear(self, end: int) -> None:
-        if self._process.machine.cut_off or self._process.machine.deaf:
+        if self._process.machine.cut_off or self._process.machine.deaf or self._is_lost:
             return
         self._visible = max(self._visible, end)
         self._more.set()
@@ -130,23 +157,27 @@ class NodeLog:
             end = self._visible
             records = tuple(self._world.log.records[at:end])
             at = end
-            yield CommittedGroup(records, end, EPOCH)
+            yield CommittedGroup(records, end, self._epoch)
 
     async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
-        return tuple(self._world.log.records[from_offset : self._visible][:limit])
+        first = max(from_offset, self._world.log.start)
+        return tuple(self._world.log.records[first : self._visible][:limit])
 
     async def barrier(self, *, deadline_s: float) -> int:
         fate = self._world.faults.proposal(self._process.machine, "barrier")
-        if fate.refused or fate.lost or fate.answer_lost:
+        if fate.refused or fate.lost or fate.answer_lost or self._is_lost:
             raise RetryLater(f"no majority answered within {deadline_s:g} s")
         await asyncio.sleep(fate.delay_ms / 1000)
         return self._world.log.end
 
     def latest_snapshot(self) -> SnapshotId | None:
-        return None
+        start = self._world.log.start
+        return SnapshotId(start, self._epoch - 1) if start else None
 
     def read_snapshot(self, snapshot: SnapshotId) -> Iterator[Proposal]:
-        raise InternalError(f"there is no {snapshot}")
+        if snapshot != self.latest_snapshot():
+            raise InternalError(f"there is no {snapshot}")
+        return to_proposals(self._world.log.rows)
 
     async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
         raise InternalError(f"there is no {snapshot}") from error
@@ -166,7 +197,10 @@ class NodeLog:
         """Nothing is ever cut here."""
 
     def describe(self) -> LogDescription:
-        return LogDescription("cluster", 1, 1, EPOCH, self._visible, 0, self._visible, (), ())
+        start = self._world.log.start
+        return LogDescription(
+            "cluster", 1, 1, self._epoch, self._visible, start, self._visible, (), ()
+        )
 
     async def close(self) -> None:
         """Nothing to do."""

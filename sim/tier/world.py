@@ -36,6 +36,7 @@ from sim.tier.cluster_settings import ClusterSettings
 from sim.tier.cuts import Cuts
 from sim.tier.damage import Damage
 from sim.tier.delegated import Delegated
+from sim.tier.disaster import Disaster
 from sim.tier.faults import HOUR_MS, Faults
 from sim.tier.following import Following
 from sim.tier.holding import HoldAuditor, disks_of
@@ -98,6 +99,8 @@ class Plan:
     """Followers and new leaders ask for where they stand, and build on the answers; without a plan
     in some seeds.
     """
+    disaster: bool = False
+    """The metadata of all nodes is lost once; without a plan in some seeds."""
     delegated: bool | None = None
     """Brokers tier by themselves; None: in some seeds, where nothing else is set. `tiering` are
     deeds of its brokers.
@@ -138,6 +141,7 @@ class Result:
     consumed_bytes: int
     built: int
     told: int
+    struck: int
     heal_ms: int
     situations: tuple[tuple[str, int], ...]
     trace: int
@@ -185,6 +189,7 @@ class World:
         self.settings = ClusterSettings(self, is_on=plan.settings)
         self.trash = Trash(self, is_on=plan.trash)
         self.building = Building(self, plan.building if plan != Plan() else None)
+        self.disaster = Disaster(self, plan.disaster if plan != Plan() else None)
         self._draw_limits()
         if plan.limits is not None:
             self.limits = plan.limits
@@ -226,7 +231,8 @@ class World:
             delete_delay_s=choose((0.0, 10.0, 40.0)),
             clock_check_interval_s=60.0,
         )
-        self.limits = self.trash.limits(self.following.limits(limits))
+        limits = self.trash.limits(self.following.limits(limits))
+        self.limits = self.disaster.limits(limits)
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         # Who is silent is judged in the nodes world, which has a quorum.
@@ -330,7 +336,7 @@ class World:
                 for actor in (
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
-                    self.settings, self.trash, self.building, self.cuts,
+                    self.settings, self.trash, self.building, self.cuts, self.disaster,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -358,6 +364,7 @@ class World:
             consumed_bytes=self.delegated.audit.consumed_bytes,
             built=self.building.built,
             told=self.building.told,
+            struck=int(self.disaster.is_over),
             heal_ms=heal_ms,
             situations=self.cuts.situations(),
             trace=self.trace_digest,
@@ -462,6 +469,7 @@ class World:
         yield from self.following.left_to_do()
         yield from self.trash.left_to_do()
         yield from self.building.left_to_do()
+        yield from self.disaster.left_to_do()
         yield from self.delegated.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:
