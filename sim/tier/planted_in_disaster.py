@@ -10,9 +10,7 @@ import rlm.copy.partition_work
 import rlm.reconcile.adoption
 import rlm.reconcile.reconciliation
 import rlm.stores.marker_claims
-import rlmm.apply.partition_delete
 import rlmm.apply.restart
-import rlmm.apply.segments
 import rlmm.rows.restart_rows
 from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
@@ -29,10 +27,6 @@ NOWHERE = 1 << 60
 
 def _all_there(*_: object) -> str:
     return ""
-
-
-def _no_objection(*_: object, **__: object) -> None:
-    pass
 
 
 async def _nothing(*_: object, **__: object) -> None:
@@ -74,8 +68,6 @@ BUGS_OF_DISASTER: dict[str, Patches] = {
     "the claims of a lost cluster stand": ((rlmm.rows.restart_rows, "_voided", _as_it_was),),
     "what was copied since is not found": ((Adoption, "_whole_segments", _finds_none),),
     "a log start passes any loss": ((rlmm.apply.restart, "_let_go", _past_any_loss),),
-    "what is missing is not lost": ((rlmm.apply.restart, "_lose", _no_objection),),
-    "what is missing stays below the log": ((rlmm.apply.restart, "_let_go", _no_objection),),
     "what the disk has is lost to what was copied since": (
         (rlm.reconcile.adoption, "next_step", _nothing_to_copy),
     ),
@@ -85,12 +77,7 @@ BUGS_OF_DISASTER: dict[str, Patches] = {
     "a claim forgets the epochs of lost claims": (
         (rlm.copy.partition_work, "with_lost_claims", _own_alone),
     ),
-    "deletes go on before the comparison": (
-        (rlmm.apply.segments, "deletes_held_back", _no_objection),
-        (rlmm.apply.partition_delete, "deletes_held_back", _no_objection),
-    ),
     "a node of the lost cluster goes on": ((rlm.stores.marker_claims, "confirm_prefix", _nothing),),
-    "last requests are not waited for": ((rlm.reconcile.adoption, "check_settled", _nothing),),
 }
 """Bugs found by seeds of a world whose metadata is lost, within `DISASTER_SEEDS_MAX`."""
 

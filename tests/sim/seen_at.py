@@ -102,6 +102,15 @@ SEEN_AT = {
     "an epoch of one offset amid a segment serves nothing": 1,
     "changes of a list have nothing that went": 5,
     "the tag of a list stays when it changes": 1,
+    # sim.tier with a disaster
+    "a comparison finds nothing missing": 2,
+    "the claims of a lost cluster stand": 2,
+    "what was copied since is not found": 4,
+    "a log start passes any loss": 4,
+    "what the disk has is lost to what was copied since": 12,
+    "what copies tell of the lineage is not believed": 4,
+    "a claim forgets the epochs of lost claims": 4,
+    "a node of the lost cluster goes on": 2,
     # sim.tier with a trash
     "readers start at the log start": 8,
     "the log start follows at once": 8,

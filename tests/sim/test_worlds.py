@@ -11,6 +11,7 @@ from sim.tier import planted_bugs as tier
 from sim.tier import planted_in_building as building
 from sim.tier import planted_in_cuts as cuts
 from sim.tier import planted_in_delegated as delegated
+from sim.tier import planted_in_disaster as disaster
 from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_rough as rough
 from sim.tier import planted_in_trash as trash
@@ -63,5 +64,6 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *building.BUGS_OF_BUILDING,
         *rough.BUGS_OF_ROUGH,
         *cuts.BUGS_OF_CUTS,
+        *disaster.BUGS_OF_DISASTER,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
