@@ -485,11 +485,12 @@ def claimed(
     offset: int, leader_epoch: int, checkpoint: Epochs, local_start: int, known: Epochs
 ) -> Claimed:
     """A claim tells of its broker's log from the first file on, and from the first epoch on that
-    was not `known`. A head that it repeats from the record is no word about that log.
+    was not `known`, or is not there any more. A head that it repeats from the record is no word
+    about that log.
     """
-    first = max(checkpoint[0].start_offset, local_start)
-    news = (entry.start_offset for entry in checkpoint if entry not in known)
-    return Claimed(offset, leader_epoch, min((first, *news)))
+    begin = checkpoint[0].start_offset
+    news = (start for _, start in {*checkpoint} ^ {*known} if start >= begin)
+    return Claimed(offset, leader_epoch, min((max(begin, local_start), *news)))
 
 
 def _name(record: MetadataRecord) -> str:
