@@ -72,8 +72,9 @@ class Disaster:
         world = self._world
         # What is told of a log that an unclean leader cut is judged by claims, some of which are
         # lost here; others have deeds of their own about what the metadata says.
-        others = (world.delegated, world.damage, world.building, world.trash, world.following)
-        others_on = any(each.is_on for each in (*others, world.settings, world.clocks))
+        others = (world.delegated, world.damage, world.building, world.trash, world.cuts)
+        more = (world.following, world.settings, world.clocks)
+        others_on = any(each.is_on for each in (*others, *more))
         self.is_on &= "unclean" not in world.brokers.kinds and not others_on
         if self.is_on:
             world.schedule.after(self._random.randrange(*BEGINS_MS), self._strike)
