@@ -96,9 +96,7 @@ class Plan:
     clocks: bool = False
     """Clocks are wrong. No node loses its disk then: such a node forgets the time with it."""
     building: bool = False
-    """Followers and new leaders ask for where they stand, and build on the answers; without a plan
-    in some seeds.
-    """
+    """Followers and new leaders build on the tier; without a plan in some seeds."""
     disaster: bool = False
     """The metadata of all nodes is lost once; without a plan in some seeds."""
     delegated: bool | None = None
@@ -231,8 +229,7 @@ class World:
             delete_delay_s=choose((0.0, 10.0, 40.0)),
             clock_check_interval_s=60.0,
         )
-        limits = self.trash.limits(self.following.limits(limits))
-        self.limits = self.disaster.limits(limits)
+        self.limits = self.disaster.limits(self.trash.limits(self.following.limits(limits)))
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         # Who is silent is judged in the nodes world, which has a quorum.
@@ -392,16 +389,11 @@ class World:
         """Heal; return the ms until all is copied and tidy. InvariantError(liveness): it
         never is.
         """
-        self.faults.stop()
-        self.damage.stop()
-        self.local_damage.stop()
-        self.following.stop()
-        self.rewriting.stop()
-        self.settings.stop()
-        self.trash.stop()
-        self.building.stop()
-        self.cuts.stop()
-        self.clocks.stop()
+        for actor in (
+            self.faults, self.damage, self.local_damage, self.following, self.rewriting,
+            self.settings, self.trash, self.building, self.cuts, self.clocks,
+        ):  # fmt: skip
+            actor.stop()
         self.admins.on = self.readers.on = False
         self.brokers.heal()
         self.delegated.stop()
