@@ -92,8 +92,8 @@ class Found:
 class Look:
     """The result of a scan. `left_out_topics`: names, each with a sentence why. `untold`: announced
     partitions whose present leader epochs are not known: either the disk is not seen from here and
-    the broker did not report them, or the checkpoint does not have the led epoch yet, or no
-    directory of the partition can be read.
+    the broker did not report them, or it did not report the led epoch, or the checkpoint does not
+    have that yet, or no directory of the partition can be read.
     """
 
     found: tuple[Found, ...]
@@ -198,11 +198,15 @@ class Scanner:
             ),
             scan.problems,
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
-            self._untold(told, scan) | _behind(delegated, words),
+            self._untold(told, words) | _behind(delegated, words),
         )
 
-    def _untold(self, told: Sequence[Found], scan: LogDirScan) -> frozenset[TopicIdPartition]:
-        known = {each.partition for each in scan.partitions}  # else its directory is not readable
+    def _untold(
+        self, told: Sequence[Found], words: Mapping[TopicIdPartition, BrokerWord]
+    ) -> frozenset[TopicIdPartition]:
+        # Without a readable directory there is no word; without the led epoch in the broker's
+        # answer the checkpoint may be that from before: a new leader answers a moment later.
+        known = {tip for tip, word in words.items() if isinstance(word, Leads)}
         known |= {each.local.partition for each in told if isinstance(each.word, Leads)}
         return frozenset(self._leaders) - known
 

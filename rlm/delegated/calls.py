@@ -54,6 +54,8 @@ from rlmm.segment import (
 
 DELETED_LOOK_S = 0.2
 CLAIMED_LOOK_S = 0.01
+UNTOLD = frozenset({WhyNot.BROKER_UNAVAILABLE, WhyNot.EPOCH_NOT_ON_DISK})
+"""Reasons of a decision for which a look does not count, too."""
 NOT_FOUND = "this node has not found its replica in the broker's log directories yet"
 
 
@@ -347,14 +349,14 @@ class BrokerCalls:
 
     def _why_untold(self, work: PartitionWork | None) -> str | None:
         """The reason why a look counted for nothing, if it could not read the replica's directory,
-        or did not find the leader epoch of now.
+        or did not hear of the leader epoch of now, or find it.
         """
         if work is None:
             return NOT_FOUND
         if work.unusable is not None:
             return work.unusable.text
         decision = self.driver.decision(work)
-        if isinstance(decision, StandBy) and decision.why is WhyNot.EPOCH_NOT_ON_DISK:
+        if isinstance(decision, StandBy) and decision.why in UNTOLD:
             return decision.text
         return None
 

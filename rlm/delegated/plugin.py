@@ -224,7 +224,7 @@ class Plugin:
             return None
         return (
             "this node has not looked at its broker since the broker announced it, or could not "
-            "read its replica then"
+            "read its replica then, or the broker did not answer that it leads it"
         )
 
     def why_not_read(self, tip: TopicIdPartition) -> str | None:

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
-from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer
+from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim
 from rlmm.segment import Incarnation, SegmentState
@@ -174,6 +174,32 @@ def test_a_look_that_can_not_read_the_new_leaders_directory_counts_for_nothing(
             for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
                 assert (await refused(call)).kind == "retry_later"
             file.write_bytes(whole)
+            await asyncio.sleep(20)
+            found = await plugin.look_up(tip, 0, 12)
+            assert found is not None
+            assert found.end_offset == 14
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("word", [NoAnswer("down"), NotLeading()])
+def test_a_look_at_a_leader_that_does_not_answer_counts_for_nothing(
+    tmp_path: Path, word: BrokerWord
+) -> None:
+    """[LOSS-9] A new leader has no answer for a moment, and writes the checkpoint then, too."""
+    orders = log_of_two_epochs(tmp_path)
+
+    async def main() -> None:
+        tip, broker = orders.partition, broker_of(orders, epoch=1)
+        async with beside(tmp_path, orders, broker=broker) as (_, plugin):
+            row = await copied_across(plugin, orders)
+            broker.words[tip.topic, 0] = word
+            plugin.seq += 1
+            await plugin.announce(tip)
+            await asyncio.sleep(20)
+            for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
+                assert (await refused(call)).kind == "retry_later"
+            elected_unclean(orders, broker)
             await asyncio.sleep(20)
             found = await plugin.look_up(tip, 0, 12)
             assert found is not None
