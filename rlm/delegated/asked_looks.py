@@ -20,7 +20,8 @@ logger = logging.getLogger(__name__)
 
 WAIT_S = 0.25
 """The longest wait of a call for its look. The broker gives a read 0.5 s, in one of few threads:
-while a look takes longer than this, as on a disk that hangs, calls do not wait.
+while a look takes longer than this, as on a disk that hangs, and in the pause after it, calls do
+not wait.
 """
 PARTITIONS_PER_LOOK = 50
 """Partitions of one look, of which each may have thousands of segments."""
@@ -51,7 +52,8 @@ async def ask_nobody(_tip: TopicIdPartition) -> None:
 class AskedLooks:
     """The loop of these looks, one per node. `look` looks at some partitions; `is_unlooked` is True
     of one of which nothing is known since its leadership was announced. `_asked` are those that
-    wait, in the order of the calls; `_under_way` those of the present look, begun at `_began_s`.
+    wait, in the order of the calls; `_under_way` those of the present look. `_began_s`: when it
+    began; after one that took long, until the end of the pause.
     """
 
     look: Callable[[Collection[TopicIdPartition]], Awaitable[None]]
@@ -87,6 +89,7 @@ class AskedLooks:
             except TimeoutError:
                 pass
             await self.ambient.sleep(await self._look())
+            self._began_s = None
 
     async def _look(self) -> float:
         """Look once, if a call waits. The result is the pause after it, in seconds."""
@@ -105,8 +108,9 @@ class AskedLooks:
         except Exception:
             logger.exception("a look that reads waited for failed; they ask again")
         finally:
-            self._began_s = None
             _end(self._under_way)
+        if not self._is_slow:
+            self._began_s = None
         return max(PAUSE_S, self.ambient.monotonic() - began_s)
 
 

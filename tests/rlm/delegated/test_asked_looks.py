@@ -240,6 +240,28 @@ def test_no_call_waits_for_a_look_that_takes_long(tmp_path: Path) -> None:
     run_virtually(main)
 
 
+def test_no_call_waits_in_the_pause_after_a_look_that_took_long() -> None:
+    """The pause is as long as the look: no look of a call could begin in its time."""
+
+    async def main() -> None:
+        async def look(_asked: Collection[TopicIdPartition]) -> None:
+            await asyncio.sleep(SLOW_S if asyncio.get_running_loop().time() < SLOW_S else 0)
+
+        asked = AskedLooks(look, lambda _: True, virtual_ambient())
+        loop = asyncio.ensure_future(asked.run())
+        waited = []
+        for pause_s in (SLOW_S, SLOW_S, 1.0):
+            began_s = asyncio.get_running_loop().time()
+            await asked.wait(TIP)
+            waited.append(round(asyncio.get_running_loop().time() - began_s, 3))
+            await asyncio.sleep(pause_s)
+        assert waited == [WAIT_S, 0, 0]
+        await asyncio.sleep(1)
+        loop.cancel()
+
+    run_virtually(main)
+
+
 def test_partitions_that_wait_at_the_same_time_are_looked_at_together(tmp_path: Path) -> None:
     async def main() -> None:
         async with of_two(tmp_path) as beside:
