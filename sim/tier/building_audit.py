@@ -360,7 +360,9 @@ class BuildingAudit:
             part = [each for each in own if each.last < until and each.epoch <= epoch_max]
             found = part + found
             until = min(until, claim.first_start)
-            epoch_max = min((epoch_max, *(each.epoch for each in own[:1])))
+            # A log start may lie inside a batch, whose epoch is the log's first all the same.
+            ends = (each for each in logs[claim.leader_epoch] if claim.first_start <= each.last)
+            epoch_max = min(epoch_max, next((each.epoch for each in ends), epoch_max))
         return found
 
 
