@@ -81,6 +81,7 @@ class Auditor:
         self._offset = -1
         self.ids: set[Uuid] = set()
         self._claims: dict[TopicIdPartition, list[Claimed]] = {}
+        self._forgotten: set[TopicIdPartition] = set()
         self._marked_ms: dict[Uuid, int] = {}
         self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
         self._missing: set[str] = set()
@@ -88,8 +89,8 @@ class Auditor:
 
     @property
     def claimed(self) -> Collection[TopicIdPartition]:
-        """Partitions that the metadata ever heard of."""
-        return self._claims.keys()
+        """Partitions that the metadata ever heard of, without those that a disaster made unknown."""
+        return self._claims.keys() - self._forgotten
 
     def check(self, holds: bool, name: str, message: str) -> None:
         """Raise and remember a broken invariant, since the code under test may catch everything."""
@@ -121,6 +122,7 @@ class Auditor:
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
+                self._forgotten.discard(decoded.partition)
                 known = state_before.lineage if state_before else ()
                 claims.append(
                     claimed(
@@ -166,6 +168,9 @@ class Auditor:
         self.reference.restart(self._world.log.rows, end)
         for claims in self._claims.values():
             claims[:] = [each._replace(offset=min(each.offset, end - 1)) for each in claims]
+        rows = self.reference.rows
+        unknown = {tip for tip in self._claims if queries.partition_state(rows, tip) is None}
+        self._forgotten |= unknown
         self._world.disaster.audit.restarted()
 
     def applied(self, process: Process, view: View) -> None:

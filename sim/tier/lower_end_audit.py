@@ -16,11 +16,13 @@ a_first_log_start_is_one_leaders     where nothing was copied, one that begins l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafka_client.broker_requests import TopicPartition
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
+from rlm.leadership.leadership import BrokerWord, Leads
 from rlmm.apply.apply import partition_of
 from rlmm.apply.claim_holes import LINEAGE_CHANGED
 from rlmm.apply.outcome import Verdict
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from sim.tier.replica import Replica
     from sim.tier.world import World
 
+ANSWERED_MS = 100
+"""Age up to which a broker's answer counts as that of right now: others are on their way then."""
 COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 COUNTED = "{} of a replaced leader, before the next claim"
@@ -88,6 +92,12 @@ class LowerEndAudit:
         self._world = world
         self._claims: dict[TopicIdPartition, list[_Told]] = {}
         self._before: PartitionState | None = None
+        self._answered: dict[tuple[int, TopicPartition], tuple[int, BrokerWord]] = {}
+
+    def answered(self, node_id: int, words: Mapping[TopicPartition, BrokerWord]) -> None:
+        """Remember what a node's broker answers now."""
+        now_ms = self._world.schedule.now_ms
+        self._answered.update(((node_id, tip), (now_ms, word)) for tip, word in words.items())
 
     def committing(self, record: MetadataRecord) -> None:
         """Remember the partition as it is before a record."""
@@ -140,8 +150,15 @@ class LowerEndAudit:
         replica = partition.replicas.get(process.machine.node_id)
         if told is None or replica is None or partition.deleted:
             return
+        tip = partition.tip
+        asked = self._answered.get((process.machine.node_id, (tip.topic, tip.partition)))
+        match asked:
+            case (at_ms, Leads(epoch, _)) if self._world.schedule.now_ms - at_ms <= ANSWERED_MS:
+                just_led = epoch == told.epoch  # it may have heard of another leader since
+            case _:
+                just_led = False
         self._check(
-            replica.leads and replica.epoch == told.epoch,
+            just_led or (replica.leads and replica.epoch == told.epoch),
             "who_records_was_just_asked",
             f"{process.machine.name} proposes {record} of epoch {told.epoch}, its broker is at "
             f"epoch {replica.epoch} by now",

@@ -349,7 +349,10 @@ class NodeBroker:
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
         await self._answer("leadership")
-        return {each: self._machine.world.brokers.word(self._machine, each) for each in partitions}
+        world = self._machine.world
+        words = {each: world.brokers.word(self._machine, each) for each in partitions}
+        world.lower_end.answered(self._machine.node_id, words)
+        return words
 
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
