@@ -89,7 +89,7 @@ class Auditor:
 
     @property
     def claimed(self) -> Collection[TopicIdPartition]:
-        """Partitions that the metadata ever heard of, without those that a disaster made unknown."""
+        """Partitions that the metadata ever had, without those that a disaster made unknown."""
         return self._claims.keys() - self._forgotten
 
     def check(self, holds: bool, name: str, message: str) -> None:

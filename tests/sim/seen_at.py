@@ -62,7 +62,7 @@ SEEN_AT = {
     "the collector deletes what is foreign": 4,
     "a gap is passed over in silence": 3,
     "links of what the broker has count in the hold": 9,
-    "what an earlier leader lost is lost for good": 120,
+    "what an earlier leader lost is lost for good": 353,
     "what is copied in part is held no more": 9,
     "what an open transaction keeps back is not held": 44,
     "what is copied anew is not read back": 2,

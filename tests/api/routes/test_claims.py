@@ -181,7 +181,7 @@ def test_a_claim_that_nobody_foresaw_is_refused_though_a_reset_stands(tmp_path: 
             assert (shown["reset_stands"], shown["reset_cut_at"]) == (True, 9)
             refused = shown["next_claim"]["as_it_is"]
             assert refused["verdict"] == "suspect"
-            assert "the reset that stands allows a cut at 9 or above" in refused["text"]
+            assert "the reset in force allows a cut at 9 or above" in refused["text"]
             assert (await get(world.client, ORDERS))["why_not_copying"] == "claim_refused"
             assert (await world.reset()).json()["reset_cut_at"] == 4
             await world.lead(Leads(4, 25))

@@ -45,7 +45,7 @@ def test_it_is_refused_over_what_this_replica_has_or_where_what_is_below_is_want
         assert walk.wrong == "broker 2: a batch 10 to 14 does not fit the hole"
         assert taken.stretches == [(15, 19, len(taken.data))]
     walk, _ = walked(batch(10, 14, epoch=2) + batch(15, 19), free_from=0)
-    assert "has leader epoch 2, the lineage 1" in walk.wrong
+    assert "has leader epoch 2, but the lineage has 1" in walk.wrong
 
 
 def test_only_the_first_may_begin_below() -> None:

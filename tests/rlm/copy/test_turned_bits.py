@@ -76,7 +76,7 @@ def test_a_turned_topic_id_is_not_taken_for_another_topic(tmp_path: Path) -> Non
             broker.words["orders", 0] = Leads(0, 45)
             await asyncio.sleep(PASSES_S)
             assert list(node.metadata.partitions()) == [log.partition]
-            assert f"and the broker knows orders as {log.partition.topic_id}" in problems(node)
+            assert f"but the broker has {log.partition.topic_id} for orders" in problems(node)
             path.write_bytes(true)
             await asyncio.sleep(PASSES_S)
             assert node.finished(log.partition) == ALL[:4]
