@@ -29,7 +29,7 @@ from rlmm.records.records import decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
-from sim.tier.invariants import Claimed, claimed
+from sim.tier.claimed_logs import Claimed, claimed
 from sim.tier.replica import Batch, Replica
 
 if TYPE_CHECKING:

@@ -7,10 +7,9 @@ The source's bytes are known from `Partition.truth`; what a node says is not bel
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.run_events import SegmentCopied
 from rlm.data_plane.copy_job import CopyJob
@@ -42,6 +41,7 @@ from rlmm.segment import (
 from rlmm.view.view import View
 from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
+from sim.tier.claimed_logs import Claimed, claimed
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within
 from sim.tier.retained import RetentionAudit
@@ -57,14 +57,6 @@ COPY_FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 DELETE_STARTED = SegmentState.DELETE_SEGMENT_STARTED
 LONG_AGO_MS = -(1 << 40)
 DELETE_FINISHED = SegmentState.DELETE_SEGMENT_FINISHED
-
-
-class Claimed(NamedTuple):
-    """An accepted claim, and where it begins to tell of its broker's log."""
-
-    offset: int
-    leader_epoch: int
-    first_start: int
 
 
 class Auditor:
@@ -484,18 +476,6 @@ class Auditor:
             if world.disaster.is_unknown(key):
                 continue
             yield f"an upload of {key} dangles"
-
-
-def claimed(
-    offset: int, leader_epoch: int, checkpoint: Epochs, local_start: int, known: Epochs
-) -> Claimed:
-    """A claim tells of its broker's log from the first file on, and from the first epoch on that
-    was not `known`, or is not there any more. A head that it repeats from the record is no word
-    about that log.
-    """
-    begin = checkpoint[0].start_offset
-    news = (start for _, start in {*checkpoint} ^ {*known} if start >= begin)
-    return Claimed(offset, leader_epoch, min((max(begin, local_start), *news)))
 
 
 def _name(record: MetadataRecord) -> str:
