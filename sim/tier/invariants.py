@@ -163,6 +163,7 @@ class Auditor:
         rows = self.reference.rows
         unknown = {tip for tip in self._claims if queries.partition_state(rows, tip) is None}
         self._forgotten |= unknown
+        self._world.lower_end.restart(end)
         self._world.disaster.audit.restarted()
 
     def applied(self, process: Process, view: View) -> None:

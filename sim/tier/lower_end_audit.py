@@ -99,6 +99,11 @@ class LowerEndAudit:
         now_ms = self._world.schedule.now_ms
         self._answered.update(((node_id, tip), (now_ms, word)) for tip, word in words.items())
 
+    def restart(self, end: int) -> None:
+        """Forget the claims that a disaster took: their offsets are given anew."""
+        for claims in self._claims.values():
+            claims[:] = [each for each in claims if each.token < end]
+
     def committing(self, record: MetadataRecord) -> None:
         """Remember the partition as it is before a record."""
         tip = partition_of(record)
