@@ -276,7 +276,7 @@ def restore_what_a_slip_took(quorum: NodeQuorum, tab: Tab) -> None:
     assert tab.violations() == []
     tab.picture("trash")
     trash.get_by_role("link", name="payments-1").click()
-    refused(tab, "Release the hold", "is not on hold", Why="too early")
+    refused(tab, "Release the hold", "is not held", Why="too early")
     readable = "readers have all of it"
     act(tab, "Restore from the trash", "payments-1", readable, Why="it was a slip")
     found = PLAIN.get(f"{listed}&limit=10").json()["partitions"]

@@ -113,7 +113,7 @@ def one_is_killed_and_one_hangs(quorum: NodeQuorum) -> None:
         "all to answer again",
         deadline_s=DEADLINE_S,
     )
-    assert f"node {hung} answers again" in quorum.nodes[asked].log
+    assert f"node {hung} takes part in views of the cluster again" in quorum.nodes[asked].log
 
 
 def test_who_does_not_answer_is_named_by_who_does(tmp_path: Path) -> None:
