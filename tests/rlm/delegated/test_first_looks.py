@@ -18,7 +18,7 @@ from rlm.copy.scanner import TopicPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim
-from rlmm.segment import Incarnation, SegmentState
+from rlmm.segment import Incarnation, RemoteLogSegmentMetadata, SegmentState
 from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import NO_TOPICS, announcement, broker_of
 from tests.rlm.delegated.plugin_client import (
@@ -121,6 +121,18 @@ def test_a_leader_that_tells_nothing_in_the_beginning_is_asked_again_at_once(
     run_virtually(main)
 
 
+async def nothing_is_read(plugin: PluginClient, row: RemoteLogSegmentMetadata) -> None:
+    tip = row.segment_id.partition
+    for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
+        assert (await refused(call)).kind == "retry_later"
+
+
+async def the_tail_is_cut(plugin: PluginClient, tip: TopicIdPartition) -> None:
+    found = await plugin.look_up(tip, 0, 12)
+    assert found is not None
+    assert found.end_offset == 14
+
+
 def test_a_look_that_does_not_find_the_epoch_of_the_leadership_counts_for_nothing(
     tmp_path: Path,
 ) -> None:
@@ -145,9 +157,7 @@ def test_a_look_that_does_not_find_the_epoch_of_the_leadership_counts_for_nothin
                 orders.write(20, end=25, epoch=2)
                 orders.set_epochs((0, 0), (2, 15))
             await asyncio.sleep(20)
-            found = await plugin.look_up(tip, 0, 12)
-            assert found is not None
-            assert found.end_offset == 14
+            await the_tail_is_cut(plugin, tip)
 
     run_virtually(main)
 
@@ -171,13 +181,10 @@ def test_a_look_that_can_not_read_the_new_leaders_directory_counts_for_nothing(
             await plugin.announce(tip)
             await asyncio.sleep(20)
             assert "at byte" in (await plugin.ready(tip))[1]
-            for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
-                assert (await refused(call)).kind == "retry_later"
+            await nothing_is_read(plugin, row)
             file.write_bytes(whole)
             await asyncio.sleep(20)
-            found = await plugin.look_up(tip, 0, 12)
-            assert found is not None
-            assert found.end_offset == 14
+            await the_tail_is_cut(plugin, tip)
 
     run_virtually(main)
 
@@ -197,13 +204,10 @@ def test_a_look_at_a_leader_that_does_not_answer_counts_for_nothing(
             plugin.seq += 1
             await plugin.announce(tip)
             await asyncio.sleep(20)
-            for call in (plugin.look_up(tip, 0, 12), plugin.fetch(row, 0, row.size_bytes)):
-                assert (await refused(call)).kind == "retry_later"
+            await nothing_is_read(plugin, row)
             elected_unclean(orders, broker)
             await asyncio.sleep(20)
-            found = await plugin.look_up(tip, 0, 12)
-            assert found is not None
-            assert found.end_offset == 14
+            await the_tail_is_cut(plugin, tip)
 
     run_virtually(main)
 
