@@ -26,8 +26,8 @@ class HttpSettings(Section):
     advertised: str = Field(
         default="",
         max_length=255,
-        description="`host:port` that the other nodes are told. Empty: `host` and `port`, with the "
-        "host of the quorum's address where `host` is no single address.",
+        description="`host:port` by which the other nodes reach this one. Empty: `host` and "
+        "`port`, with the host of the quorum's address if `host` is no single address.",
     )
     tokens_file: Path | None = Field(
         default=None,
@@ -41,7 +41,8 @@ class HttpSettings(Section):
     tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
     connections_max: PositiveInt = Field(
-        default=1_000, description="Open connections, and besides, TLS handshakes under way."
+        default=1_000,
+        description="Most open connections; as many TLS handshakes may be under way, too.",
     )
     body_bytes_max: PositiveInt = Field(default=1_048_576, description="Largest request body.")
     request_timeout_s: PositiveSeconds = Field(
@@ -49,15 +50,16 @@ class HttpSettings(Section):
     )
     stream_bytes_per_s_min: PositiveInt = Field(
         default=131_072,
-        description="A client that takes a stream more slowly on average is cut off.",
+        description="Least average rate at which a client has to take a stream; a slower one is "
+        "disconnected.",
     )
 
     event_streams_max: PositiveInt = Field(
-        default=64, description="Open streams of events: pages of `/ui` that are being looked at."
+        default=64, description="Open streams of events: open pages of `/ui`."
     )
     hand_on_timeout_s: PositiveSeconds = Field(
         default=25.0,
-        description="Deadline for another node's answer to a request that only that one can "
+        description="Deadline for a different node's answer to a request that only that one can "
         "answer, within `request_timeout_s`.",
     )
     view_timeout_s: PositiveSeconds = Field(

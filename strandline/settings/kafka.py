@@ -33,19 +33,21 @@ class KafkaSettings(Section):
     )
     broker: str = Field(
         default="",
-        description="`host:port` of this node's own broker; `announced`: the one that its plug-in "
-        "tells. Empty: a standalone directory; this node counts as leader of what it finds there.",
+        description="`host:port` of this node's own broker; `announced`: the address that its "
+        "plug-in reports. Empty: a standalone directory; this node counts as leader of "
+        "its partitions.",
     )
     bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
         default=[],
-        description="`host:port` of brokers that a read replica asks for all of them; `broker` by "
-        "default.",
+        description="`host:port` of brokers from which a read replica learns all of them; `broker` "
+        "by default.",
     )
     security_protocol: SecurityProtocol = Field(
-        default=SecurityProtocol.PLAINTEXT, description="How to talk to the broker."
+        default=SecurityProtocol.PLAINTEXT,
+        description="Security protocol of connections to the broker.",
     )
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(
-        default="SCRAM-SHA-512", description="SASL mechanism, where the protocol uses SASL."
+        default="SCRAM-SHA-512", description="SASL mechanism, if the protocol uses SASL."
     )
     sasl_username: str = Field(default="", description="SASL user name.")
     sasl_password_file: Path | None = Field(

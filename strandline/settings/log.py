@@ -31,7 +31,8 @@ class LogLevelSettings(Section):
     )
     tier: LogLevel = Field(
         default=LogLevel.INFO,
-        description="Copying, retention, deletion, repair; `debug`: how far each copy is, too.",
+        description="Copying, retention, deletion, repair; `debug`: also the progress of each "
+        "copy.",
     )
     workers: LogLevel = Field(
         default=LogLevel.INFO, description="The worker processes: starts and ends."

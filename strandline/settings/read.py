@@ -30,13 +30,13 @@ class ReadSettings(Section):
 
     listen: str = Field(
         default="",
-        description="`host:port` where Kafka consumers connect; a broker's clients come to the "
-        "port after it plus the broker's id. Empty: no read listener.",
+        description="`host:port` where Kafka consumers connect; for each broker, its clients "
+        "connect to that port + 1 + the broker's id. Empty: no read listener.",
     )
     advertised: str = Field(
         default="",
         max_length=255,
-        description="Host that clients are told; that of `listen` by default.",
+        description="Host in the addresses that clients get; that of `listen` by default.",
     )
     zone: str = Field(
         default="",
@@ -46,24 +46,25 @@ class ReadSettings(Section):
     )
     authentication: Literal["none", "sasl", "certificate"] = Field(
         default="none",
-        description="`sasl`: clients log in at their broker through this node, and read what they "
-        "may read there. `certificate`: they need one of `tls_ca_file`, and read `topics` as this "
-        "node. `none`: they read `topics` as this node; on loopback only.",
+        description="`sasl`: clients log in at their broker through this node, and read the topics "
+        "that they may read there. `certificate`: they need one of `tls_ca_file`, and "
+        "read `topics` as this node. `none`: they read `topics` as this node; on "
+        "loopback only.",
     )
     sasl_mechanisms: list[Mechanism] = Field(
         default=["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"],
-        description="Mechanisms that are passed on; `PLAIN` and `OAUTHBEARER` only where nobody "
-        "can listen: with TLS, or on loopback.",
+        description="Mechanisms that are relayed; `PLAIN` and `OAUTHBEARER` only with TLS, or on "
+        "loopback, where they can't be read on the network.",
     )
     authorisation_s: PositiveSeconds = Field(
         default=30.0,
-        description="Right to read a topic, as the broker told it, holds for so long; then it is "
-        "asked for again.",
+        description="Time that a right to read a topic, as the broker answered, is valid; then it "
+        "is asked for again.",
     )
     topics: PatternList = Field(
         default=[],
         description="Glob patterns of topics that clients may read without a login of their own. "
-        "Empty: all, where neither they nor this node log in, on loopback.",
+        "Empty: all, if neither they nor this node log in, on loopback.",
     )
     user_bytes_per_s: RateLimit = Field(
         default=0,
@@ -76,15 +77,16 @@ class ReadSettings(Section):
     tls_certificate_file: Path | None = Field(default=None, description="PEM certificate chain.")
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
     tls_ca_file: Path | None = Field(
-        default=None, description="PEM bundle that signed the clients' certificates."
+        default=None,
+        description="PEM bundle of the authorities that signed the clients' certificates.",
     )
     prefer: Literal["tier", "broker"] = Field(
         default="tier",
-        description="Where offsets are read that both the tier and the broker's disk have.",
+        description="Source of offsets that both the tier and the broker's disk have.",
     )
     lost_range: Literal["gap", "out_of_range"] = Field(
         default="gap",
-        description="Answer at an offset in a recorded lost range: the next batch there is, or "
+        description="Answer at an offset in a recorded lost range: the next existing batch, or "
         "OFFSET_OUT_OF_RANGE.",
     )
     connections_max: PositiveInt = Field(
@@ -92,21 +94,21 @@ class ReadSettings(Section):
     )
     request_bytes_max: Annotated[int, Field(ge=1_024, le=2**30)] = Field(
         default=2**20,
-        description="Largest request; a longer one ends its connection. Groups whose assignments "
+        description="Largest request; a longer one closes its connection. Groups whose assignments "
         "together are larger need more.",
     )
     fetch_bytes_max: Annotated[int, Field(ge=1_024, le=2**30)] = Field(
         default=8 * 2**20,
-        description="Bytes of records in one answer, where the client allows more; a first batch "
+        description="Most bytes of records in one answer, if the client allows more; a first batch "
         "may be larger.",
     )
     answers_bytes_max: Annotated[int, Field(ge=2**20, le=2**40)] = Field(
         default=128 * 2**20,
-        description="Bytes of records in all answers under way together. With little room left "
-        "answers are smaller; 64 KiB, or one batch, each of them may have besides.",
+        description="Most bytes of records in all answers under way together. With little room "
+        "left answers are smaller; each may have 64 KiB, or one batch, in addition.",
     )
     idle_deadline_s: PositiveInt = Field(
-        default=600, description="A connection without requests for longer is ended."
+        default=600, description="Time without requests after which a connection is closed."
     )
 
     @model_validator(mode="after")

@@ -14,9 +14,9 @@ class RetentionSettings(Section):
 
     source: Literal["policy", "topic"] = Field(
         default="policy",
-        description="`policy`: the tier keeps everything unless a topic's policy says otherwise. "
-        "`topic`: where a policy sets no retention, the topic's own `retention.ms` and "
-        "`retention.bytes` in Kafka do. The same on each node.",
+        description="`policy`: the tier keeps everything unless a topic's policy sets a retention. "
+        "`topic`: if the policy sets none, the topic's own `retention.ms` and "
+        "`retention.bytes` in Kafka apply. The same on each node.",
     )
 
     interval_s: PositiveSeconds = Field(
@@ -24,28 +24,29 @@ class RetentionSettings(Section):
     )
     max_percent: Annotated[float, Field(gt=0.0, le=100.0)] = Field(
         default=50.0,
-        description="A pass that would take more of a partition's tiered bytes (ten segments or "
-        "more, or any number that a later leader's log lacks), or of the node's (a hundred or "
-        "more), stops until it is accepted.",
+        description="Largest share that a pass takes of a partition's tiered bytes (ten segments "
+        "or more, or any number that a later leader's log lacks), or of the node's (a "
+        "hundred or more); a pass with more stops until it is accepted.",
     )
     trash_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
         default=86_400.0,
-        description="What retention lets go stays in the trash for this long, hidden from readers, "
-        "where `strandline trash restore` brings it back; 0: no trash, for duties to erase.",
+        description="Time that expired segments stay in the trash, hidden from readers, where "
+        "`strandline trash restore` brings them back; 0: no trash, for duties to "
+        "erase.",
     )
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,
-        description="Objects are kept for this long after their segment is marked, for running "
+        description="Time that objects are kept after their segment is marked, for running "
         "readers.",
     )
     deletion_settle_s: PositiveSeconds = Field(
         default=60.0,
-        description="After its grace a deleted topic's partition is left for this long to the "
-        "node that claimed it last; then any node deletes it.",
+        description="Time after the grace in which only the node that claimed a deleted topic's "
+        "partition last deletes it; then any node does.",
     )
     clock_hold_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
         default=259_200.0,
-        description="After the clocks of node and store were set ahead together, or the node was "
-        "down for more than ten minutes, nothing is deleted for as long as that was, and at most "
-        "for this long; 0: no such wait.",
+        description="Longest wait after the clocks of node and store were set ahead together, or "
+        "the node was down for more than ten minutes: nothing is deleted for as long "
+        "as that was, at most for this long; 0: no such wait.",
     )

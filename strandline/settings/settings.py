@@ -69,7 +69,7 @@ class StoreSettings(Section):
     path: Path | None = Field(
         default=None,
         description="Directory (filesystem). It may be a symbolic link; below it none is followed: "
-        "what meets one is refused.",
+        "a call that meets one is refused.",
     )
     credentials_file: Path | None = Field(
         default=None,
@@ -78,7 +78,7 @@ class StoreSettings(Section):
     )
     profile: str = Field(default="default", description="Profile in the credentials file.")
     addressing_style: Literal["auto", "path", "virtual"] = Field(
-        default="auto", description="How the bucket is named in requests (s3)."
+        default="auto", description="Place of the bucket's name in requests (s3)."
     )
     sign_payloads: bool = Field(
         default=False,
@@ -87,15 +87,15 @@ class StoreSettings(Section):
     compatibility: list[Literal["delete-md5", "single-deletes", "no-checksums"]] = Field(
         default=[],
         max_length=8,
-        description="What the store lacks of S3, as `doctor` finds it: `delete-md5`, "
+        description="Parts of S3 that the store lacks, as `doctor` reports them: `delete-md5`, "
         "`single-deletes`, `no-checksums`; see OPERATIONS.",
     )
     ca_file: Path | None = Field(default=None, description="PEM bundle to trust for https (s3).")
     aiven_keys: dict[str, Path] = Field(
         default={},
         max_length=100,
-        description="Id of a key pair -> PEM file of its RSA private key, for reading segments "
-        "that Aiven's plug-in encrypted. Read for each such segment.",
+        description="Id of a key pair -> PEM file of its RSA private key, for segments that "
+        "Aiven's plug-in encrypted. The file is read for each such segment.",
     )
     connect_timeout_s: PositiveSeconds = Field(
         default=5.0, description="Deadline to open a connection."
@@ -104,7 +104,7 @@ class StoreSettings(Section):
         default=30.0, description="Longest silence on a connection."
     )
     connections_max: PositiveInt = Field(default=32, description="Open connections a process.")
-    attempts_max: PositiveInt = Field(default=5, description="Tries of one request.")
+    attempts_max: PositiveInt = Field(default=5, description="Most attempts of one request.")
 
     @model_validator(mode="after")
     def _complete(self) -> StoreSettings:
@@ -119,10 +119,10 @@ class CopierSettings(Section):
     """Limits and timing of copies."""
 
     interval_s: PositiveSeconds = Field(
-        default=5.0, description="Pause between two looks at the log directories."
+        default=5.0, description="Pause between two scans of the log directories."
     )
     leadership_interval_s: PositiveSeconds = Field(
-        default=0.5, description="Least pause between two questions to the broker who leads."
+        default=0.5, description="Least pause between two requests to the broker for the leaders."
     )
     parallel_max: PositiveInt = Field(default=4, description="Copies under way at once, in all.")
     per_log_dir_max: PositiveInt = Field(
@@ -136,21 +136,22 @@ class CopierSettings(Section):
     )
     batch_bytes_max: Annotated[int, Field(ge=2**20, le=2**31 - 1)] = Field(
         default=128 * 2**20,
-        description="Largest record batch that is copied, held whole in a worker's memory; and, "
-        "decompressed, that is looked into for an offset by time.",
+        description="Largest record batch that is copied, held whole in a worker's memory; also "
+        "the largest, decompressed, that is searched for an offset by time.",
     )
     upload_deadline_s: PositiveSeconds = Field(
-        default=900.0, description="A copy that takes longer is given up and tried again."
+        default=900.0,
+        description="Deadline of a copy; one that takes longer is cancelled and tried again.",
     )
     upload_margin_s: PositiveSeconds = Field(
         default=30.0,
         description="Wait after a dead attempt's deadline, or a finished segment's mark, before "
-        "its objects are looked for and deleted a last time.",
+        "its objects are listed and deleted a last time.",
     )
     takeover_settle_s: PositiveSeconds = Field(
         default=90.0,
-        description="Wait after a prefix was taken over, for the last requests of the nodes "
-        "that had it before.",
+        description="Wait after a prefix was taken over, for the last requests of its earlier "
+        "nodes.",
     )
     backoff_base_s: PositiveSeconds = Field(
         default=1.0, description="Pause after the first failed copy of a partition; doubles."
@@ -158,8 +159,9 @@ class CopierSettings(Section):
     backoff_max_s: PositiveSeconds = Field(default=300.0, description="The longest such pause.")
     mend_deadline_s: PositiveSeconds = Field(
         default=300.0,
-        description="Deadline to fetch the missing part of a damaged segment, or so much of it as "
-        "`mend_bytes_max` allows, from other replicas; `repair` gives it to each of them.",
+        description="Deadline to fetch the missing part of a damaged segment, or as much of it as "
+        "`mend_bytes_max` allows, from other replicas; `repair` gives each of them "
+        "this deadline.",
     )
     mend_bytes_max: PositiveInt = Field(
         default=2**30,
@@ -193,25 +195,25 @@ class MetadataSettings(Section):
     )
     snapshot_records: PositiveInt = Field(
         default=200_000,
-        description="Records between two snapshots of the log; 128 MiB of them are enough, too.",
+        description="Records between two snapshots of the log; 128 MiB of records cause one, too.",
     )
     propose_deadline_s: PositiveSeconds = Field(
-        default=10.0, description="How long a write waits for its outcome."
+        default=10.0, description="Time that a write waits for its outcome."
     )
     snapshot_upload_interval_s: PositiveSeconds = Field(
         default=3_600.0,
-        description="The metadata's snapshot in the store is never much older than this.",
+        description="Greatest age of the metadata's newest snapshot in the store.",
     )
     snapshot_upload_check_s: PositiveSeconds = Field(
-        default=60.0, description="Pause between two looks for a snapshot to upload."
+        default=60.0, description="Pause between two checks for a snapshot to upload."
     )
     switch_deadline_s: PositiveSeconds = Field(
         default=120.0,
-        description="A switch of a move from Kafka's own metadata topic, or its way back, that is "
-        "not through by then returns to where it came from.",
+        description="Deadline of a switch of a move from Kafka's own metadata topic, or of its way "
+        "back; after it the move returns to the phase before.",
     )
     snapshots_uploaded_max: PositiveInt = Field(
-        default=24, description="Snapshots kept in the store; the newest stay."
+        default=24, description="Number of snapshots kept in the store, the newest."
     )
 
 
@@ -219,10 +221,10 @@ class AuditSettings(Section):
     """The record of what this node deleted and moved, kept in its data directory."""
 
     file_bytes_max: Annotated[int, Field(ge=65_536, le=2**30)] = Field(
-        default=8 * 2**20, description="Size at which a file of the audit is followed by the next."
+        default=8 * 2**20, description="Size at which the audit begins its next file."
     )
     files_max: Annotated[int, Field(ge=2, le=10_000)] = Field(
-        default=16, description="Files of the audit that are kept; the newest stay."
+        default=16, description="Number of files of the audit that are kept, the newest."
     )
 
 
@@ -231,8 +233,8 @@ class CollectorSettings(Section):
 
     delete_max_percent: Annotated[float, Field(ge=0, le=100)] = Field(
         default=1.0,
-        description="A pass that would remove more of the tier's objects stops, unless their "
-        "number is accepted.",
+        description="Largest share of the tier's objects that a pass deletes; a pass with more "
+        "stops, unless their number is accepted.",
     )
 
 
@@ -241,13 +243,13 @@ class RepairSettings(Section):
 
     automatic: bool = Field(
         default=False,
-        description="Segments that reads or scrubs found damaged are repaired without being asked.",
+        description="Repair segments that reads or scrubs found damaged without a request.",
     )
     interval_s: PositiveSeconds = Field(
-        default=300.0, description="Pause between two looks at what they found."
+        default=300.0, description="Pause between two passes of such repairs."
     )
     per_hour_max: PositiveInt = Field(
-        default=4, description="Segments that a node looks at by itself within an hour."
+        default=4, description="Most segments that a node checks by itself within an hour."
     )
     free_bytes_min: PositiveInt = Field(
         default=2**30,
@@ -262,17 +264,18 @@ class HoldSettings(Section):
     dirs: Annotated[list[Path], Field(max_length=64)] | None = Field(
         default=None,
         description="Directories for hard links, one on each mount of `kafka.log_dirs` and none "
-        "inside a log directory. None: where `kafka.broker` is set, `strandline-hold` beside the "
-        "first log directory of each mount. `[]`: nothing is held.",
+        "inside a log directory. None: `strandline-hold` beside the first log "
+        "directory of each mount, if `kafka.broker` is set. `[]`: nothing is held.",
     )
     bytes_max: PositiveInt = Field(
         default=64 * 2**30,
-        description="Bytes held in each of them that the broker has already deleted; the oldest "
-        "go.",
+        description="Most bytes held in each of them that the broker has already deleted; the "
+        "oldest are released.",
     )
     free_bytes_min: PositiveInt = Field(
         default=16 * 2**30,
-        description="Bytes kept free on each mount; the oldest held segments go.",
+        description="Bytes kept free on each mount; for them the oldest held segments are "
+        "released.",
     )
 
 
@@ -286,8 +289,9 @@ class QuorumSettings(Section):
     )
     advertised: str = Field(
         default="",
-        description="`host:port` that the others are told; `listen` by default. Set, a voter that "
-        "the quorum knows under another address corrects that when it starts.",
+        description="`host:port` by which the other nodes reach this one; `listen` by default. If "
+        "it is set, a voter that the quorum knows by a different address corrects that "
+        "at its start.",
     )
     bootstrap: Annotated[list[str], Field(max_length=64)] = Field(
         default=[],
@@ -303,18 +307,18 @@ class QuorumSettings(Section):
     tls_key_file: Path | None = Field(default=None, description="PEM key of that certificate.")
     tls_ca_file: Path | None = Field(
         default=None,
-        description="PEM bundle that signed the other nodes' certificates; no other authority is "
-        "believed then. None: those of the machine.",
+        description="PEM bundle of the authorities that signed the other nodes' certificates; no "
+        "other authority is trusted then. None: those of the machine.",
     )
     peer_names: Annotated[list[str], Field(max_length=64)] = Field(
         default=[],
-        description="Names in the certificates of nodes that may write, where `secret_file` is "
-        "not used.",
+        description="Names in the certificates of nodes that may write, if `secret_file` is not "
+        "used.",
     )
     readers: Literal["anyone", "peers"] = Field(
         default="anyone",
-        description="Who may read the metadata topic on the listener: `anyone` (Kafka's tools) or "
-        "`peers` only.",
+        description="Clients that may read the metadata topic on the listener: `anyone` (Kafka's "
+        "tools) or `peers` only.",
     )
     election_timeout_ms: Annotated[int, Field(ge=50, le=600_000)] = Field(
         default=1_000, description="Kafka's `controller.quorum.election.timeout.ms`."
@@ -323,12 +327,13 @@ class QuorumSettings(Section):
         default=2_000, description="Kafka's `controller.quorum.fetch.timeout.ms`."
     )
     connections_max: PositiveInt = Field(
-        default=256, description="Open connections, and besides, TLS handshakes under way."
+        default=256,
+        description="Most open connections; as many TLS handshakes may be under way, too.",
     )
     anonymous_requests_per_s_max: PositiveInt = Field(
         default=1_000,
         description="Requests a second of all clients that do not log in; a long one counts as "
-        "several. The first 8 of a connection are beside it.",
+        "several. The first 8 of a connection do not count.",
     )
     anonymous_answer_bytes_max: Annotated[int, Field(ge=1 << 20)] = Field(
         default=32 << 20,
@@ -337,11 +342,12 @@ class QuorumSettings(Section):
     )
     ready_silence_max_s: PositiveSeconds = Field(
         default=10.0,
-        description="A node that heard of no leader for longer is not ready; reads go on.",
+        description="Time without an answer of a leader after which a node is not ready; reads go "
+        "on.",
     )
     ready_lag_max: PositiveInt = Field(
         default=10_000,
-        description="A node whose view lacks more committed offsets than this is not ready.",
+        description="Most committed offsets that the view of a ready node lacks.",
     )
 
     @model_validator(mode="after")
@@ -370,17 +376,17 @@ class WorkerSettings(Section):
 
     count: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Worker processes.")
     hang_deadline_s: PositiveSeconds = Field(
-        default=60.0, description="A worker silent for longer is killed and started anew."
+        default=60.0, description="Silence after which a worker is killed and started anew."
     )
     chunk_cache_bytes: Annotated[int, Field(ge=0, le=2**40)] = Field(
         default=64 * 2**20,
-        description="Verified chunks of segments that each worker keeps in memory for the next "
-        "reader; 0 keeps none.",
+        description="Bytes of verified chunks that each worker caches for later readers; 0: no "
+        "cache.",
     )
     read_ahead_bytes: Annotated[int, Field(ge=0, le=2**40)] = Field(
         default=32 * 2**20,
-        description="Of these, bytes fetched ahead of readers that take a segment in ranges, one "
-        "behind another, as brokers do: 16 MiB for each at most, less for many; 0: none.",
+        description="Of these, bytes fetched ahead of readers that take a segment in consecutive "
+        "ranges, as brokers do: 16 MiB for each at most, less for many; 0: none.",
     )
 
 
@@ -389,9 +395,10 @@ class NodesSettings(Section):
 
     silence_max_s: Annotated[float, Field(ge=1, le=3_600)] = Field(
         default=10.0,
-        description="The quorum's leader fences a node that has not fetched the metadata log for "
-        "longer (and than twice `quorum.fetch_timeout_ms`): it is a problem in `status`, and "
-        "clients are not told of its read listener. Its claims stand.",
+        description="Time without a fetch of the metadata log (and at least twice "
+        "`quorum.fetch_timeout_ms`) after which the quorum's leader fences a node: a "
+        "problem in `status`, and clients are not sent to its read listener. Its "
+        "claims remain valid.",
     )
 
 
@@ -403,7 +410,9 @@ class Settings(BaseSettings):
     node: NodeSettings = NodeSettings()
     kafka: KafkaSettings = KafkaSettings()
     topics: TopicSettings = TopicSettings()
-    default_store: str = Field(default="main", description="Name of the store that copies go to.")
+    default_store: str = Field(
+        default="main", description="Name of the store that new copies are written to."
+    )
     stores: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]{0,15}$")], StoreSettings] = {}
     copier: CopierSettings = CopierSettings()
     limits: LimitSettings = LimitSettings()

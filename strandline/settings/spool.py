@@ -18,7 +18,8 @@ class SpoolSettings(Section):
         "each start. Left out: `node.data_dir`.",
     )
     bytes_max: PositiveInt = Field(
-        default=4 * 2**30, description="Bytes of all segments in it; at least the largest one's."
+        default=4 * 2**30,
+        description="Most bytes of all segments in it; at least the largest segment's.",
     )
     copies_max: PositiveInt = Field(
         default=2, description="Segments received or copied from it at once; others wait."

@@ -17,11 +17,11 @@ _HEAD = """# Settings
 One TOML file a node, named with `--config` or `STRANDLINE_CONFIG`. Every key can be overridden by
 an environment variable: `STRANDLINE_` + section + `__` + key in capitals (lists as JSON), for
 example `STRANDLINE_COPIER__PARALLEL_MAX=8`. Unknown keys and unknown `STRANDLINE_` variables are
-refused. `strandline config` prints the effective values and where each came from. The unit is the
+refused. `strandline config` prints the effective values and the source of each. The unit is the
 last word of a name: `_s` seconds, `_bytes` bytes, `_max` a bound.
 
 Tiered topics, pauses and rate limits can be set for the whole cluster in the metadata log, which
-wins over this file: OPERATIONS, *Settings of the cluster*, has the rule.
+wins over this file: OPERATIONS, *Settings of the cluster*, has the precedence.
 
 This page is written from `strandline/settings/settings.py` by `make golden`.
 """
