@@ -71,7 +71,7 @@ INDEXES = (
 """The indexes in the order of Kafka's numbers (RemoteStorageManager.IndexType)."""
 OF_A_FOLLOWER = frozenset({IndexType.PRODUCER_SNAPSHOT, IndexType.LEADER_EPOCH})
 """The indexes that a follower requests. It continues after the segment row that it names, and gets
-no index from before a cut of the lineage.
+no index from before a cut of the lineage, nor before its leader's claim.
 """
 
 _log = logging.getLogger("strandline.api")
@@ -299,7 +299,7 @@ async def broker_index(request: Request, context: Context, calls: Calls) -> Resp
         )
     row, index = calls.segment_to_read(asked.row), INDEXES[asked.index]
     if index in OF_A_FOLLOWER:
-        await _in_time(calls.reads.check_size(row, asked.row))
+        await _in_time(calls.reads.check_follower(row, asked.row))
     chunks = calls.reads.index(row, index)
     data = await _in_time(_whole(context.streams.limited(chunks, context.limits)))
     return Response(data, media_type=MEDIA_TYPE)

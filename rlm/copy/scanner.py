@@ -75,6 +75,11 @@ class BrokerPort(Protocol):
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
         """True if the broker's metadata has such a topic; False if it has none (any more)."""
 
+    async def knows_later_epoch(
+        self, partition: TopicPartition, leader_epoch: int
+    ) -> bool | NoAnswer:
+        """True if its replica leads, or follows a leader, at a later epoch."""
+
 
 @dataclass(frozen=True, slots=True)
 class Found:

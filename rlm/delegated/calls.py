@@ -107,6 +107,8 @@ class BrokerCalls:
         has_waited = self.plugin.why_not_read(tip) is not None
         if has_waited:
             await self._until_looked(tip)
+        if not asked.with_txn_index:
+            await self.reads.check_build(tip, asked.offset)
         self._check_readable(tip)
         found = self._find(asked)
         if found is None and not has_waited and self.plugin.why_unlooked(tip) is not None:

@@ -29,6 +29,7 @@ from rlm.delegated.diverged_tail import (
     epochs_until,
     last_valid_offset,
 )
+from rlm.delegated.follower_builds import build_at_will
 from rlm.delegated.late_reads import LateReads
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
@@ -54,13 +55,14 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 class SegmentReads:
     """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
     last seen; `why_not_read`: as the plug-in's; `until_looked` asks for a look at a partition, and
-    waits for it for a moment.
+    waits for it for a moment; `check_build`: as that of `FollowerBuilds`.
     """
 
     reads: ResolvedReads
     own_epochs: Callable[[TopicIdPartition], Epochs]
     why_not_read: Callable[[TopicIdPartition], str | None]
     until_looked: Callable[[TopicIdPartition], Awaitable[None]] = ask_nobody
+    check_build: Callable[[TopicIdPartition, int | None], Awaitable[None]] = build_at_will
     _cuts: dict[tuple[Uuid, int], int] = field(default_factory=dict)
     _late: LateReads = field(default_factory=LateReads)
     _came_late: ByteBoundedCache[_IndexKey, bytes] = field(
@@ -89,6 +91,13 @@ class SegmentReads:
                 "up again"
             )
         return size_bytes
+
+    async def check_follower(
+        self, row: RemoteLogSegmentMetadata, asked: RemoteLogSegmentMetadata
+    ) -> None:
+        """Raise RetryLater if no follower may build its log behind this row."""
+        await self.check_build(row.segment_id.partition, None)
+        await self.check_size(row, asked)
 
     async def index(self, row: RemoteLogSegmentMetadata, index: IndexType) -> AsyncIterator[bytes]:
         """A whole index; leader epochs, aborted transactions and the producers' state end where the

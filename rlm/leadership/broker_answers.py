@@ -9,6 +9,12 @@ from rlm.leadership.unseen_disk import EpochAt
 
 Answered = FoundOffset | BrokerError | None
 
+FENCED = "fenced_leader_epoch"
+NOT_FENCED = ("unknown_leader_epoch", "not_leader_or_follower")
+"""A replica's answers at an earlier epoch than the named one, and at the same one without leading
+(Kafka's Partition, checkCurrentLeaderEpoch).
+"""
+
 
 def offset_of(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
     """An offset that a log has, and its leader epoch."""
@@ -28,6 +34,16 @@ def epoch_at(partition: TopicPartition, answer: Answered) -> EpochAt | NotLeadin
     """A leader epoch and an offset of it."""
     said = offset_of(partition, answer)
     return EpochAt(said.leader_epoch, said.offset) if isinstance(said, FoundOffset) else said
+
+
+def is_later(partition: TopicPartition, answer: Answered) -> bool | NoAnswer:
+    """True if the replica's leader epoch is later than the one that was named as the present."""
+    if isinstance(answer, BrokerError) and answer.name in NOT_FENCED:
+        return False
+    if isinstance(answer, BrokerError) and answer.name == FENCED:
+        return True
+    said = _said(partition, answer)
+    return said if isinstance(said, NoAnswer) else False
 
 
 def topic_config_of(

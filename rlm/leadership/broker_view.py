@@ -28,6 +28,7 @@ from rlm.leadership.broker_answers import (
     Answered,
     copied_of,
     epoch_at,
+    is_later,
     offset_of,
     topic_config_of,
     topic_id_of,
@@ -234,6 +235,16 @@ class BrokerView:
             else:
                 answers |= {each: epoch_at(each, found.get(each)) for each in some}
         return answers
+
+    async def knows_later_epoch(
+        self, partition: TopicPartition, leader_epoch: int
+    ) -> bool | NoAnswer:
+        """True if its replica leads, or follows a leader, at a later epoch. Asked for the end of
+        that epoch as of the same one, a follower answers an error that tells.
+        """
+        question = {partition: (leader_epoch, leader_epoch)}
+        found = await self.ask(partial(broker_requests.epoch_ends, asked=question))
+        return found if isinstance(found, NoAnswer) else is_later(partition, found.get(partition))
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
         """True if the broker's metadata has such a topic; False if it has none (any more)."""

@@ -137,6 +137,16 @@ class Brokers:
         replica = self._led(machine, name)
         return replica.highest_copied if isinstance(replica, Replica) else replica
 
+    def knows_later_epoch(
+        self, machine: Machine, name: TopicPartition, leader_epoch: int
+    ) -> bool | NoAnswer:
+        """The answer of a machine's broker, if it has a replica."""
+        partition = self.named(name)
+        if not machine.broker_up or partition is None:
+            return NoAnswer("the broker is down")
+        replica = partition.replicas.get(machine.node_id)
+        return replica is not None and replica.epoch > leader_epoch
+
     def _led(self, machine: Machine, name: TopicPartition) -> Replica | NotLeading | NoAnswer:
         word, partition = self.word(machine, name), self.named(name)
         if not isinstance(word, Leads):

@@ -394,6 +394,11 @@ class NodeBroker:
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
         return not self._machine.world.brokers.with_id(topic_id).deleted
 
+    async def knows_later_epoch(
+        self, partition: TopicPartition, leader_epoch: int
+    ) -> bool | NoAnswer:
+        return self._machine.world.brokers.knows_later_epoch(self._machine, partition, leader_epoch)
+
     async def _answer(self, name: str) -> None:
         delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
         delay_ms += self._machine.world.delegated.rough.calls.answer_ms()

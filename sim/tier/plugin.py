@@ -12,7 +12,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from api.routes.broker import CHUNK_DEADLINE_S, DEADLINES_S, INDEXES, Call, answered
+from api.routes.broker import (
+    CHUNK_DEADLINE_S,
+    DEADLINES_S,
+    INDEXES,
+    OF_A_FOLLOWER,
+    Call,
+    answered,
+)
 from kafka_formats.errors import (
     AlreadyExists,
     Conflict,
@@ -277,6 +284,8 @@ class Plugin:
 
         async def read(calls: BrokerCalls) -> bytes:
             found = calls.segment_to_read(row)
+            if INDEXES[number] in OF_A_FOLLOWER:
+                await calls.reads.check_follower(found, row)
             chunks = calls.reads.index(found, INDEXES[number])
             return b"".join([chunk async for chunk in chunks])
 

@@ -40,6 +40,7 @@ from rlm.delegated.copies import BrokerCopies
 from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import Expirations
 from rlm.delegated.failed_copies import FailedCopies
+from rlm.delegated.follower_builds import FollowerBuilds
 from rlm.delegated.fresh_leaders import FreshLeaders
 from rlm.delegated.older_history import OlderHistory
 from rlm.delegated.phase_calls import PhaseCalls
@@ -164,6 +165,7 @@ class RemoteLogParts:
             given.metadata, ambient, ambient.new_uuid(), own_epochs, self.plugin.is_left_out,
             older.led_from,
         )  # fmt: skip
+        builds = FollowerBuilds(self.plugin, given.metadata, self.table.work, given.broker, ambient)
         fresh = FreshLeaders(given.metadata, self.table.work, self.around)
         expirations = Expirations(given.metadata, self.held_back.deleting, fresh, self.around)
         deletions = BrokerDeletions(
@@ -172,7 +174,8 @@ class RemoteLogParts:
         return BrokerCalls(
             self.plugin, given.metadata, self.table, driver, self.around, copies,
             SegmentReads(
-                self.reads, own_epochs, self.plugin.why_not_read, self.asked_looks.wait
+                self.reads, own_epochs, self.plugin.why_not_read, self.asked_looks.wait,
+                builds.check,
             ),
             lists, older, CopiedOffsets(given.metadata, _breathe(self.around)), self.phases,
             expirations, deletions,

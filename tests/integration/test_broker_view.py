@@ -172,6 +172,34 @@ async def test_a_broker_that_does_not_lead_says_so_and_nobody_else_is_asked(
     assert seen_by_second == {partitions[0]: NotLeading(), partitions[1]: Leads(0, 0)}
 
 
+async def test_a_follower_tells_if_it_follows_a_later_leader(
+    broker: KafkaBroker, second_broker: KafkaBroker
+) -> None:
+    admin, new = broker.admin(), NewTopic("followed", 1, replica_assignment=[[2, 1]])
+    admin.create_topics([new])["followed"].result(REQUEST_DEADLINE_S)
+    name = ("followed", 0)
+    second_broker.stop()
+    async with view_of(connection_settings(broker)) as view:
+        deadline = time.monotonic() + REQUEST_DEADLINE_S
+        while not isinstance(leads := (await view.leadership([name]))[name], Leads):
+            assert time.monotonic() < deadline, leads
+        epoch = leads.leader_epoch
+        assert epoch > 0
+        assert [await view.knows_later_epoch(name, each) for each in (epoch - 1, epoch)] == [
+            True,
+            False,
+        ]
+    second_broker.start()
+    async with view_of(connection_settings(second_broker)) as view:
+        while (await view.knows_later_epoch(name, epoch - 1)) is not True:
+            assert time.monotonic() < deadline + REQUEST_DEADLINE_S
+        assert await view.leadership([name]) == {name: NotLeading()}
+        assert [await view.knows_later_epoch(name, each) for each in (epoch, epoch + 1)] == [
+            False,
+            False,
+        ]
+
+
 def log_start_on_disk(broker: KafkaBroker, topic: str) -> int:
     scan = find_partitions([broker.log_dir], kafka_cluster_id=None)
     (found,) = (each for each in scan.partitions if each.partition.topic == topic)

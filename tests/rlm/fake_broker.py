@@ -7,7 +7,14 @@ from dataclasses import dataclass, field
 
 from kafka_formats.kafka_uuid import Uuid
 from rlm.copy.scanner import TopicPartition
-from rlm.leadership.leadership import BrokerWord, LocalLogStart, NoAnswer, NotLeading, TopicConfig
+from rlm.leadership.leadership import (
+    BrokerWord,
+    Leads,
+    LocalLogStart,
+    NoAnswer,
+    NotLeading,
+    TopicConfig,
+)
 from rlm.leadership.unseen_disk import EpochAt
 
 DELETE = TopicConfig("delete", -1, -1, False)
@@ -26,6 +33,8 @@ class FakeBroker:
     tiered_start: EpochAt | NotLeading | NoAnswer = field(default_factory=lambda: EpochAt(0, 0))
     unknown_topics: bool | NoAnswer = False
     copied: int | NotLeading | NoAnswer = 1 << 40
+    followed_epoch: int | NoAnswer = -1
+    """The leader epoch of what it does not lead."""
 
     async def leadership(
         self, partitions: Sequence[TopicPartition]
@@ -56,3 +65,10 @@ class FakeBroker:
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
         unknown = self.unknown_topics
         return unknown if isinstance(unknown, NoAnswer) else not unknown
+
+    async def knows_later_epoch(
+        self, partition: TopicPartition, leader_epoch: int
+    ) -> bool | NoAnswer:
+        word = self.words.get(partition)
+        epoch = word.leader_epoch if isinstance(word, Leads) else self.followed_epoch
+        return epoch if isinstance(epoch, NoAnswer) else epoch > leader_epoch
