@@ -18,7 +18,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_formats.kafka_uuid import Uuid
-from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import (
+    Epochs,
+    end_offset_for,
+    epoch_for_offset,
+)
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.delegated.older_history import is_kept
@@ -173,11 +177,20 @@ class DelegatedAuditor:
             )
 
     def rebuilds(self, partition: Partition, leader: Replica, epochs: Epochs, start: int) -> None:
-        """Check the epochs of a follower that is rebuilt from the tier. They lack what retention at
-        an earlier leader took, whose log start this one does not know.
+        """Check the epochs of a follower that is rebuilt from the tier, and that its leader has
+        what it goes on behind. The epochs lack what retention at an earlier leader took, whose log
+        start this one does not know.
         """
         if partition.leading is not leader:
             return
+        last = epochs[-1].epoch if epochs else leader.epoch
+        epoch, until = end_offset_for(leader.epochs, last, leader.end)
+        self._check(
+            start <= leader.log_start or (epoch == last and start <= until),
+            "nothing_wrong",
+            f"a follower of {partition.tip} is rebuilt up to {start} in epoch {last}, its leader "
+            f"has epoch {epoch} up to {until}: {leader.epochs}",
+        )
         for batch in leader.batches:
             first = max(batch.base, leader.log_start)
             self._check(

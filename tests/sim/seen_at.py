@@ -75,7 +75,7 @@ SEEN_AT = {
     "LOSS-1: a replica that stopped is deleted": 1,
     "LOSS-2: a list is empty before its node is ready": 1,
     "LOSS-3: what was begun counts as copied": 7,
-    "LOSS-4: a look-up finds nothing before its node is ready": 11,
+    "LOSS-4: a look-up finds nothing before its node is ready": 14,
     "LOSS-8: a broker gets a topic with older history": 20,
     "a leader counts before it has asked what is copied": 8,
     "what a log start passed is not marked before its broker counts": 14,
