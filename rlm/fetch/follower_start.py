@@ -81,7 +81,7 @@ def answer_follower_fetch(
 ) -> FollowerFetchAnswer:
     """The plan, true at `metadata_offset`.
 
-    Fenced / RetryLater for an older / newer leader epoch than the claimed one (Kafka's
+    Fenced / RetryLater for an older / newer leader epoch than that of the last claim (Kafka's
     FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH); RetryLater while the tier does not reach the
     leader's local log yet; NotFound for a partition unknown to the metadata log.
     """
@@ -137,8 +137,12 @@ def check_query(query: FollowerFetchQuery, leader_local_log_start_offset: int) -
 
 
 def _check_epoch(query: FollowerFetchQuery, state: PartitionState) -> None:
-    claim = state.claim
-    if claim is None or claim.leader_epoch == query.leader_epoch:
+    """A claim that was voided is still the last word about the lineage."""
+    claim = state.last_claim
+    if claim is None:
+        _check_known(query, state)
+        return
+    if claim.leader_epoch == query.leader_epoch:
         return
     if query.leader_epoch < claim.leader_epoch:
         raise Fenced(
@@ -149,6 +153,17 @@ def _check_epoch(query: FollowerFetchQuery, state: PartitionState) -> None:
         f"leader epoch {query.leader_epoch} of {query.partition} is not claimed yet; the claim "
         f"stands at epoch {claim.leader_epoch} (UNKNOWN_LEADER_EPOCH)"
     )
+
+
+def _check_known(query: FollowerFetchQuery, state: PartitionState) -> None:
+    """Check a leader against the lineage where no claim tells: a later one may have cut it, as of a
+    rebuilt tier. RetryLater then.
+    """
+    if state.lineage and query.leader_epoch > state.lineage[-1].epoch:
+        raise RetryLater(
+            f"leader epoch {query.leader_epoch} of {query.partition} is not claimed yet; its "
+            f"lineage ends at epoch {state.lineage[-1].epoch} (UNKNOWN_LEADER_EPOCH)"
+        )
 
 
 def _build_up_to(query: FollowerFetchQuery, state: PartitionState, local_start: int) -> int:

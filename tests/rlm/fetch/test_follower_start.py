@@ -174,6 +174,26 @@ def test_an_older_leader_epoch_is_fenced_and_a_newer_one_waited_for() -> None:
         ask(replace(QUERY, leader_epoch=5))
 
 
+def test_a_claim_that_an_admin_voided_still_tells_of_its_leader_alone() -> None:
+    """After a change of the mode, or a reset, for as long as nobody claims: a later leader's
+    history may leave the lineage of the claim before.
+    """
+    voided = replace(STATE, claim=None, voided_claim=STATE.claim)
+    assert ask(known=voided).plan is FollowerPlan.BUILD_FROM_TIER
+    with pytest.raises(Fenced, match="FENCED_LEADER_EPOCH"):
+        ask(replace(QUERY, leader_epoch=3), voided)
+    with pytest.raises(RetryLater, match="UNKNOWN_LEADER_EPOCH"):
+        ask(replace(QUERY, leader_epoch=5), voided)
+
+
+def test_without_any_claim_the_lineage_tells_of_leaders_up_to_its_last_epoch() -> None:
+    """Of a tier that was rebuilt from its bucket, or came from Kafka's own metadata topic."""
+    rebuilt = replace(STATE, claim=None)
+    assert ask(known=rebuilt).plan is FollowerPlan.BUILD_FROM_TIER
+    with pytest.raises(RetryLater, match="UNKNOWN_LEADER_EPOCH"):
+        ask(replace(QUERY, leader_epoch=5), rebuilt)
+
+
 def test_a_partition_the_log_never_heard_of_is_not_found() -> None:
     with pytest.raises(NotFound):
         ask(known=None)
