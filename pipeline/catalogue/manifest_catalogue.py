@@ -105,8 +105,8 @@ class ManifestCatalogue:
         return self._partitions[topic]
 
     def bounds(self, partition: TopicIdPartition) -> PartitionBounds:
-        """The first offset that a segment has, and the offset behind the last one that is served.
-        That of segments in doubt counts as the first, too: nothing serves it, so that it is lost.
+        """The first offset of any segment, and the offset after the last served one. Segments in
+        doubt count for the first, too: no segment serves their offsets, so these are lost.
         """
         return self._chain(partition)[1]
 
@@ -204,8 +204,8 @@ class ManifestCatalogue:
             self._chains[partition] = served
             for doubtful in sorted(served.in_doubt):
                 log.warning(
-                    "segment %s of %s is not read: it contradicts other segments about which "
-                    "leader wrote its offsets, which count as lost",
+                    "segment %s of %s is not read: other segments name a different leader as the "
+                    "writer of its offsets, which count as lost",
                     doubtful,
                     partition,
                 )
@@ -214,8 +214,8 @@ class ManifestCatalogue:
                 self._on_damage(each)
 
     async def _lost_manifests(self, buckets: Mapping[str, OpenBucket]) -> list[DamagedSegment]:
-        """Segments without a manifest between others, at offsets that no other one has. Above the
-        last one they may be copied just now, below the first one deleted.
+        """Segments without a manifest between others, at offsets that no other segment has. Above
+        the last segment they may be copied just now, below the first one deleted.
         """
         asked = [
             bucket.without_manifest(each)
@@ -245,7 +245,9 @@ class ManifestCatalogue:
         buckets: Mapping[str, OpenBucket],
         listed: Mapping[TopicIdPartition, Sequence[StoredSegment]],
     ) -> None:
-        """Takes segments not read yet from the stores' metadata snapshots, as far as these go."""
+        """Takes segments not read yet from the stores' metadata snapshots, as far as these have
+        them.
+        """
         by_store: defaultdict[str, list[StoredSegment]] = defaultdict(list)
         for each in chain.from_iterable(self._unread(listed)):
             by_store[each.store].append(each)

@@ -135,7 +135,7 @@ class OpenBucket:
 
     async def read(self, group: Sequence[StoredSegment]) -> list[FoundSegment | DamagedSegment]:
         """The segments by their manifests, without those deleted meanwhile. A segment is damaged if
-        its manifest is, or if its objects are missing or have another length.
+        its manifest is, or if its objects are missing or have a different length.
         """
         await asyncio.gather(*(self._add_late(each) for each in group if not each.is_complete))
         keys = [self._keys(each).manifest for each in group]

@@ -1,4 +1,4 @@
-"""The catalogue of a node: the segments in its metadata, asked for over HTTP.
+"""The catalogue of a node: the segments in its metadata, requested over HTTP.
 
 The node decides which segment serves which offsets, by the rule that its own reads follow.
 """
@@ -34,7 +34,7 @@ class NodeCatalogue:
     kept until `refresh`.
 
     `stores` are the stores that segments may name. A segment whose custom metadata is not ours was
-    copied by another RemoteStorageManager, and is read from `default_store`.
+    copied by a different RemoteStorageManager, and is read from `default_store`.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ def _uuid(text: str) -> Uuid:
 
 
 def _objects(custom_metadata: str | None) -> CustomMetadata | None:
-    """Our custom metadata; None if another RemoteStorageManager wrote it."""
+    """Our custom metadata; None if a different RemoteStorageManager wrote it."""
     if custom_metadata is None:
         return None
     try:

@@ -88,7 +88,7 @@ class NodeClient:
             ) from None
 
     def _document(self, answer: httpx.Response) -> Any:
-        """The JSON of an answer. Raises the error that it tells."""
+        """The JSON of an answer. Raises the error that the answer contains."""
         try:
             document = answer.json()
         except ValueError:

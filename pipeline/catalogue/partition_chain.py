@@ -25,7 +25,7 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 @dataclass(frozen=True, slots=True)
 class FoundSegment:
     """A segment whose objects are complete. `store` and, if known, `objects` count, not the row's
-    custom metadata, which may give the store another name.
+    custom metadata, which may give the store a different name.
     """
 
     row: RemoteLogSegmentMetadata

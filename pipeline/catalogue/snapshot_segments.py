@@ -71,7 +71,7 @@ async def segments_in_snapshot(
             except CorruptData:
                 log.warning(
                     "the metadata snapshot %s:%s is damaged: the manifests are read one by one "
-                    "instead. A node uploads another within the hour",
+                    "instead. A node uploads a new one within the hour",
                     config.name,
                     newest.key,
                 )

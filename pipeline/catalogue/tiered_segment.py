@@ -57,7 +57,7 @@ class TieredSegment:
 @dataclass(frozen=True, slots=True)
 class DamagedSegment:
     """A segment whose manifest, at `key`, cannot be read or does not match the stored objects;
-    `missing` are the keys of absent objects. `end_offset` None: the manifest does not tell.
+    `missing` are the keys of absent objects. `end_offset` None: the manifest does not have it.
     """
 
     segment_id: RemoteLogSegmentId
@@ -71,8 +71,8 @@ class DamagedSegment:
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
     """The readable offsets of a partition, from `earliest` to `latest` (exclusive). `in_doubt_to`
-    is the end of what only segments in doubt have behind `latest`, 0 without: no reader may pass
-    these offsets, since a later segment may still have them.
+    is the end of the offsets after `latest` that only segments in doubt have, 0 without any: no
+    reader may skip these offsets, since a later segment may still have them.
     """
 
     earliest: int
@@ -126,8 +126,8 @@ class Catalogue(Protocol):
         """
 
     def prepare(self, partitions: Sequence[TopicIdPartition]) -> None:
-        """Prepares for questions about these partitions: slow work is done for all at once. The
-        answers are the same without this call.
+        """Prepares for calls about these partitions: slow work is done for all at once. The answers
+        are the same without this call.
         """
 
     def refresh(self) -> None:

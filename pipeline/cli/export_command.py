@@ -73,7 +73,7 @@ def export_command(
 ) -> ExitCode:
     """Append tiered records to a table: Parquet, Delta or Iceberg, every offset once.
 
-    Run it again for what has been tiered since; run it again after it was killed, anywhere.
+    Run it again for newly tiered records, and after it was killed at any moment.
 
     Example: `strandline pipeline export --store s3://tier --topic orders --to s3://lake/orders
     --format delta --partition-by-day`

@@ -52,7 +52,7 @@ app = typer.Typer(
 def _pipeline() -> None:
     """Jobs on Spark over the tiered history. They never touch a broker.
 
-    Each job's own `--help` has an example; docs/PIPELINE.md says what they share.
+    Each job's own `--help` has an example; docs/PIPELINE.md describes the options of all jobs.
     """
 
 

@@ -25,7 +25,7 @@ from pipeline.read.segment_slice import AIVEN_KEYS_OPTION
 
 ENVIRONMENT_OPTIONS = "STRANDLINE_PIPELINE_OPTIONS"
 """JSON of options, overridden by the command line. `strandline pipeline --config` passes the
-settings' stores here: an environment does not show in a process list.
+settings' stores here: an environment is not shown in a process list.
 """
 
 MasterOption = Annotated[
@@ -115,8 +115,8 @@ def key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
 
 
 def typed_key_values(given: Iterable[str] | None, *, option: str) -> dict[str, str]:
-    """Parse texts of the command line as `key_values` does. InvalidRequest also for a secret:
-    everybody on the machine can read the arguments of a process.
+    """Parse texts of the command line as `key_values` does. InvalidRequest also for a secret: every
+    user of the machine can read the arguments of a process.
     """
     pairs = key_values(given, option=option)
     for key, value in pairs.items():
@@ -138,7 +138,7 @@ def refuse_password(address: str, name: str, *, option: str) -> None:
 
 def _readable(name: str, option: str) -> InvalidRequest:
     return InvalidRequest(
-        f"{name} holds a secret, and everybody on this machine can read it in the process list. "
+        f"{name} holds a secret, and every user of this machine can read it in the process list. "
         f"Give it by {_ELSEWHERE[option]}",
         field=option,
     )
@@ -167,7 +167,7 @@ def tier_options(
 
 def check_names(options: Mapping[str, str], *, job: str) -> None:
     """Raise InvalidRequest for an option that `job` does not know: it would be ignored, and the job
-    would read or write somewhere else than meant.
+    would read or write a different place than meant.
     """
     known = {*NODE_OPTIONS, AIVEN_KEYS_OPTION, *_OPTIONS_OF_JOBS.get(job, ())}
     for name in options:

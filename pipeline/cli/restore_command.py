@@ -43,7 +43,7 @@ SkipLostOption = Annotated[
     typer.Option("--skip-lost", help="Skip offsets that are in no segment (--bootstrap only)."),
 ]
 TopicAsOption = Annotated[
-    str | None, typer.Option("--topic-as", help="Another name for the restored topic.")
+    str | None, typer.Option("--topic-as", help="A different name for the restored topic.")
 ]
 BootstrapOption = Annotated[
     str | None,

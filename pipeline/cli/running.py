@@ -48,7 +48,7 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The options that all jobs share: the tier's, Spark's, and where the report goes."""
+    """The options that all jobs share: the tier's, Spark's, and the report's."""
 
     tier: Mapping[str, str]
     master: str | None = None
@@ -86,8 +86,8 @@ class Job:
         log.unlink()
 
     def finish(self, report: Report) -> ExitCode:
-        """Print and write the report: what a job of hours found is told even if the file can't be
-        written. INCOMPLETE if something in it needs attention.
+        """Print and write the report: the result of a job of hours is printed even if the file
+        can't be written. INCOMPLETE if something in it needs attention.
         """
         if self.json_wanted:
             print_json(report.as_json())
@@ -105,7 +105,7 @@ def runs_job(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def runs_job_on_bucket(command: Callable[..., int]) -> Callable[..., int]:
-    """Make a command of a job that asks no node, as `runs_job` does."""
+    """Make a command of a job without a node, as `runs_job` does."""
     return _with_options(command, (("store", StoreOption, None), *_OPTIONS))
 
 

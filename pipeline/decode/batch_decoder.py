@@ -26,8 +26,8 @@ from rlm.data_plane.transaction_walk import NOTHING_UNDECIDED, Undecided
 from rlmm.segment import OFFSET_MAX
 
 RECORDS_BYTES_MAX = 256 << 20
-"""Largest batch, as stored and decompressed, unless `maxBatchBytes` says otherwise. A worker holds
-it up to three times.
+"""Largest batch, as stored and decompressed, unless `maxBatchBytes` sets a different limit. A
+worker holds it up to three times.
 """
 
 
@@ -41,7 +41,7 @@ def rows_kind() -> RowsKind:
 
 
 class Transactions(NamedTuple):
-    """The transactions of a slice, as far as a reader has to know them."""
+    """The transactions of a slice that a reader has to know."""
 
     aborted: Iterable[AbortedTransaction] = ()
     undecided: Undecided = NOTHING_UNDECIDED
@@ -62,7 +62,7 @@ class BatchDecoder:
     (all that touch the slice) and of `undecided` ones are left out, and the undecided are counted.
     `source` and `position`, the position in it of the first byte fed, are for messages. Only
     `columns` are built. Of an unproven log the order of all batches fed is checked, also of those
-    behind the slice.
+    after the slice.
 
     CorruptData, with source and position of the batch, for anything malformed and for offsets that
     do not ascend. InvalidRequest(maxBatchBytes) if a batch has over `records_bytes_max`, stored or
@@ -112,15 +112,15 @@ class BatchDecoder:
 
     @property
     def done(self) -> bool:
-        """True once the slice's end has been passed: no more bytes need to be fed, but for the
-        check of their order.
+        """True once the slice's end has been passed: more bytes are needed only for the check of
+        their order.
         """
         return self._done
 
     def feed(self, data: memoryview) -> Iterator[pa.RecordBatch]:
         """The rows that `data` completes. Only the start of an incomplete batch is kept of it.
 
-        Exhaust the iterator before the next call, and before the bytes behind `data` change.
+        Exhaust the iterator before the next call, and before the buffer of `data` changes.
         """
         if self._done and self._order is None:
             return
@@ -133,8 +133,8 @@ class BatchDecoder:
                 return
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch, and
-        where zeros stand in the place of one.
+        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch, and for
+        zeros in the place of one.
         """
         if not self._done:
             self._scanner.finish()

@@ -58,7 +58,7 @@ class PureRows:
                 yield self._take()
 
     def add_plain(self, _run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
-        """See `Rows`: takes no batch, since this reader has no quicker way."""
+        """See `Rows`: takes no batch, since this reader has no faster way."""
         yield from ()
         return place
 

@@ -3,7 +3,7 @@
 `kafka_formats.compression` works in small steps, so that hostile input stays within its bounds,
 which costs up to half the speed. Here a batch gets one call with a limit on its output. A batch
 that fails, because it is damaged, too large for the limit or merely unusual, goes through the
-careful reader, which alone decides what is wrong.
+careful reader, which alone decides what the error is.
 
 zstd writes into a reused buffer: for a frame that does not give its size, memory for the limit
 would be mapped and freed for every batch, at a third of the speed.
@@ -72,7 +72,7 @@ class QuickDecompressor:
             bound = zstd_frame_bytes_max(data)
             if bound is None or bound > limit:
                 return None
-            if len(self._output) <= bound:  # with room behind, the library comes to the frame's end
+            if len(self._output) <= bound:  # with spare room the library reads to the frame's end
                 self._output = bytearray(bound + 1)
             output = memoryview(self._output)
             with self._zstd.stream_reader(data) as frame:

@@ -14,8 +14,8 @@ from rlmm.segment import OFFSET_MAX
 
 class Slice(NamedTuple):
     """The offsets to read, inclusive; `source` is for messages. `unproven`: the first and last
-    offset of a log whose bytes nothing proves but the batches' own CRCs, which cover no first
-    offset; None: something does.
+    offset of a log whose bytes are proved only by the batches' own CRCs, which do not cover the
+    first offset; None: the log has other checksums.
     """
 
     topic: str
@@ -54,8 +54,8 @@ class Rows(Protocol):
 
     def add_plain(self, run: BatchRun, place: Place) -> Generator[pa.RecordBatch, None, Place]:
         """Add the batches from `place` on that need no decision: uncompressed, ascending, outside
-        transactions, with offsets in the slice. Returns the place behind them, which is `place`
-        itself for a reader without a quicker way for them.
+        transactions, with offsets in the slice. Returns the place after them, which is `place`
+        itself for a reader without a faster way.
         """
 
     def rest(self) -> pa.RecordBatch | None:

@@ -36,7 +36,9 @@ _LOGICAL = {
     ("long", "local-timestamp-millis"): pa.timestamp("us"),
     ("long", "local-timestamp-micros"): pa.timestamp("us"),
 }
-"""Columns by the type below. A logical type of any other is ignored, as by readers of records."""
+"""Columns by the type below. A logical type of a different type is ignored, as by readers of
+records.
+"""
 
 
 @dataclass(frozen=True)

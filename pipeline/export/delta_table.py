@@ -10,8 +10,8 @@ people only, since they disappear with the log's clean-up.
 
 In a table of dead letters, which may serve several tables, NAME is `dead_letters_log` of each.
 
-Of two concurrent transactions of one app delta-rs refuses the second, whereas it lets commits of
-others pass. This is the only file that imports deltalake.
+Of two concurrent transactions of one app delta-rs refuses the second; it accepts commits of other
+apps in between. This is the only file that imports deltalake.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from pipeline.process import ambient
 from rsm_backends.store_config import StoreConfig
 
 HISTORY_LOOKED_AT = (10, 100, 1_000)
-"""Numbers of newest commits searched, one after the other, for a roll-back since our last commit:
+"""Number of newest commits searched, one after the other, for a roll-back since our last commit:
 each commit is an object to read, and our own is nearly always among the first.
 """
 
@@ -117,7 +117,7 @@ class DeltaLakeTable:
         if asked:
             raise Conflict(
                 f"{self.name} has {', '.join(sorted(asked))}, which an export does not support. "
-                "Nothing was written: remove it, or export to another table",
+                "Nothing was written: remove it, or export to a different table",
                 reason="SCHEMA",
             )
 
@@ -201,7 +201,7 @@ class DeltaLakeTable:
 
     def _created(self) -> DeltaTable:
         with TargetFolder(self.store) as folder:
-            # Another first run of this export may have made the log in between.
+            # A concurrent first run of this export may have made the log in between.
             others = (each.key for each in folder.listed() if not each.key.startswith(LOG_FOLDER))
             strange = next(others, None)
         if strange is not None:
@@ -257,8 +257,8 @@ class DeltaLakeTable:
         if restored:
             raise Conflict(
                 f"{self.name} was restored to an earlier version after commit {number} of this "
-                "export, so its list of exported offsets is no longer true. Export under another "
-                "name, from the offset you need",
+                "export, so its list of exported offsets is no longer true. Export under a "
+                "different name, from the offset you need",
                 reason="ROLLED_BACK",
             )
 
@@ -268,7 +268,7 @@ class DeltaLakeTable:
         if never or isinstance(error, SchemaMismatchError | DeltaProtocolError):
             return Conflict(
                 f"{self.name} does not accept this export: {error}. Nothing was committed: export "
-                "to another table",
+                "to a different table",
                 reason="SCHEMA",
             )
         if isinstance(error, CommitFailedError):

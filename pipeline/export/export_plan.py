@@ -19,7 +19,7 @@ from rlmm.segment import OFFSET_MAX
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """The offsets asked for in each partition, inclusive; None: the run decides."""
+    """The requested offsets in each partition, inclusive; None: the run decides."""
 
     first: int | None = None
     last: int | None = None

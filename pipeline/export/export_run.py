@@ -85,10 +85,11 @@ class ExportRun:
         self._step("settle")
 
     def export(self, groups: Iterator[list[ExportTask]], write: Write) -> None:
-        """Make a commit of each group of tasks. Conflict(OVERTAKEN) if another run of this export
-        committed meanwhile; files of this run since its last commit are removed.
+        """Make a commit of each group of tasks. Conflict(OVERTAKEN) if a different run of this
+        export committed meanwhile; files of this run since its last commit are removed.
         """
-        # Not looked up anew: offsets that another run committed since `prepare` are in the groups.
+        # Not looked up anew: the groups include offsets that a different run committed since
+        # `prepare`.
         expected = self._prepared_behind
         for tasks in groups:
             run = RunId(expected.number + 1, self._new_attempt())
@@ -170,8 +171,8 @@ class ExportRun:
         )
 
     def _are_named(self, dead_files: Sequence[DataFile]) -> bool:
-        """True if their table names the files; earlier releases kept these commits under another
-        name.
+        """True if their table names the files; earlier releases kept these commits under a
+        different name.
         """
         return self._dead is not None and bool(
             self._dead.table.named([each.path for each in dead_files])
@@ -196,8 +197,8 @@ class ExportRun:
         raise Conflict(
             f"commit {run.number} of this export has dead letters that its run did not commit. "
             f"They are in {told}, and this run's go to {now}: nothing was committed. Run it again "
-            "with --on-error dead-letter and the former --dead-letters-to. If that place is gone "
-            "for good, and they may be lost, first remove the objects "
+            "with --on-error dead-letter and the former --dead-letters-to. If that place is lost "
+            "for good, and they may be lost, too, first remove the objects "
             f"{self._place.folder.shown(runs_folder(self._name))}{run}.*",
             reason="DEAD_LETTERS",
         )

@@ -52,8 +52,8 @@ class Commit:
 class ExportTable(Protocol):
     """A table of one export. Implementations: Parquet with a log of its own, Delta, Iceberg.
 
-    All methods raise errors of `kafka_formats.errors` only. Conflict: another schema or another
-    partitioning (SCHEMA), a commit that somebody else made first (OVERTAKEN), a table that was
+    All methods raise errors of `kafka_formats.errors` only. Conflict: a different schema or
+    partitioning (SCHEMA), a commit that a different run made first (OVERTAKEN), a table that was
     rolled back (ROLLED_BACK).
     """
 
@@ -63,7 +63,7 @@ class ExportTable(Protocol):
 
     @property
     def id(self) -> str:
-        """A unique id in hex digits; a table created anew at the same place gets another. Call
+        """A unique id in hex digits; a table created anew at the same place gets a new one. Call
         `open` first.
         """
 
@@ -83,7 +83,7 @@ class ExportTable(Protocol):
         nothing if this very commit was made already.
 
         Conflict(OVERTAKEN) if the last commit has the same or a higher number: then nothing of this
-        commit ever counts. After any other error the commit may have been made: `refresh` tells.
+        commit ever counts. After any other error the commit may have been made: `refresh` shows it.
         """
 
     def named(self, paths: Collection[str]) -> set[str]:

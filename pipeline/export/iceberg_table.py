@@ -3,9 +3,9 @@
     table property     strandline.export.NAME           number, attempt and offsets of all commits
     snapshot summary   strandline.export, .number, .attempt, .offsets: of this commit
 
-In a table of dead letters, which may serve several tables, NAME is `dead_letters_log` of each.
-The property is changed by the commit that adds the snapshot, and outlives its expiry; the summary
-shows whether the table was rolled back behind it. This is the only file that imports pyiceberg.
+In a table of dead letters, which may serve several tables, NAME is `dead_letters_log` of each. The
+property is changed by the commit that adds the snapshot, and outlives its expiry; the summary shows
+whether the table was rolled back below that commit. This is the only file that imports pyiceberg.
 """
 
 from __future__ import annotations
@@ -143,7 +143,8 @@ class IcebergTable:
             exported = found["offsets"]
         except (KeyError, TypeError, ValueError):
             raise InvalidRequest(
-                "was not written by Strandline: remove the property or export under another name",
+                "was not written by Strandline: remove the property or export under a different "
+                "name",
                 field=source,
             ) from None
         self._exported = from_json(exported, source=source)
@@ -173,8 +174,8 @@ class IcebergTable:
         if self.refresh() == commit.run:
             return
         raise RetryLater(
-            f"others committed to {self.name} during each of {COMMIT_ATTEMPTS_MAX} attempts of "
-            "this run: nothing of it counts. Run it again when the table is quieter"
+            f"other writers committed to {self.name} during each of {COMMIT_ATTEMPTS_MAX} attempts "
+            "of this run: nothing of it counts. Run it again when the table is quieter"
         )
 
     def named(self, paths: Collection[str]) -> set[str]:
@@ -260,7 +261,8 @@ class IcebergTable:
                 return  # older snapshots have expired: only the property is left
         raise Conflict(
             f"{self.name} does not hold commit {last.number} of this export any more: it was "
-            "rolled back. Roll it forward, or export under another name from the offset you need",
+            "rolled back. Roll it forward, or export under a different name from the offset you "
+            "need",
             reason="ROLLED_BACK",
         )
 

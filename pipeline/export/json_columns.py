@@ -3,9 +3,8 @@
 A JSON schema restricts values and need not name every field: objects with `properties`, arrays with
 `items` and plain types become columns; a value of several possible types stays JSON text.
 
-The deserialiser validates a record by the schema that it was written with, which may be another
-than the column's. So a value is converted only if nothing of it changes; any other makes a bad
-record.
+The deserialiser validates a record by the schema that it was written with, which may differ from
+the column's. So a value is converted only if it stays unchanged; any other makes a bad record.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ def count(ranges: Ranges) -> int:
 
 
 def end(ranges: Ranges) -> int:
-    """The offset behind the last one; 0 for an empty set."""
+    """The offset after the last one; 0 for an empty set."""
     return ranges[-1][1] + 1 if ranges else 0
 
 
@@ -64,7 +64,7 @@ def as_json(sets: Mapping[str, Ranges]) -> dict[str, list[list[int]]]:
 
 
 def from_json(given: object, *, source: str) -> dict[str, Ranges]:
-    """The inverse of `as_json`; InvalidRequest if somebody else wrote it, naming `source`."""
+    """The inverse of `as_json`; InvalidRequest, naming `source`, for other programs' JSON."""
     try:
         assert isinstance(given, dict)
         sets = {
@@ -75,8 +75,8 @@ def from_json(given: object, *, source: str) -> dict[str, Ranges]:
         assert all(0 <= first <= last for ranges in sets.values() for first, last in ranges)
     except (AssertionError, TypeError, ValueError):
         raise InvalidRequest(
-            "holds offsets that Strandline did not write; export to another table or under "
-            "another name",
+            "holds offsets that Strandline did not write; export to a different table or under a "
+            "different name",
             field=source,
         ) from None
     return sets

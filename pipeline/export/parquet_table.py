@@ -81,8 +81,8 @@ class ParquetTable:
         self._id = str(self._folder.read(path)["id"])
 
     def _check_others(self, columns: Mapping[str, str]) -> None:
-        """Raise Conflict(SCHEMA) if others write to the folder: readers of a new table see all
-        files.
+        """Raise Conflict(SCHEMA) if a different program writes to the folder: readers of a new
+        table see all files.
         """
         for each in self._folder.listed():
             if each.key.startswith(SIDE_FOLDER):
@@ -112,7 +112,8 @@ class ParquetTable:
             exported = found["exported"]
         except (KeyError, TypeError, ValueError):
             raise InvalidRequest(
-                "is not a commit of Strandline: export to another folder or under another name",
+                "is not a commit of Strandline: export to a different folder or under a different "
+                "name",
                 field=source,
             ) from None
         self._exported = from_json(exported, source=source)
@@ -160,7 +161,7 @@ class ParquetTable:
 
 
 def overtaken(table: str, run: RunId) -> Conflict:
-    """The error of a run whose commit another run made first."""
+    """The error of a run whose commit a different run made first."""
     return Conflict(
         f"another run of this export has committed to {table} since this one began (its commit "
         f"would have been number {run.number}); nothing of this run counts. Run it again: it "

@@ -2,13 +2,14 @@
 
     runs/00000007-0123456789abcde.started   before the first file: a run writes for commit 7
     runs/00000007-0123456789abcde.files     before the commit: the files that it will name
-    runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; others go
+    runs/00000007-0123456789abcde.settled   afterwards: the files that a commit names; all others
+    are removed
 
 Commit 7 is made once. Until then any run that wrote for it may still be at work, and its files are
-left alone, whatever their age. Once it is made, by this run or another, the table refuses every
-other commit 7, so files that other runs wrote for it can be removed, even while such a run goes on
-writing because it does not know yet that it lost. That run removes its own files; if it can't,
-every later run looks for them again for `WATCHED_MS`.
+left alone, whatever their age. Once it is made, by any run, the table refuses every other commit 7,
+so files that other runs wrote for it can be removed, even while such a run still writes because it
+does not know yet that it lost. That run removes its own files; if it can't, every later run looks
+for them again for `WATCHED_MS`.
 
 A run settles earlier runs before it writes anything, so a run that is not settled belongs to the
 last commit or to the next. A file is removed only if its name matches the pattern, with export,
@@ -116,7 +117,7 @@ class RunRecords:
         return removed
 
     def give_up(self, run: RunId) -> int:
-        """Remove the files of a run that was overtaken and knows it."""
+        """Remove the files of a run that found itself overtaken."""
         return self._settle(run, self._runs().get(run, {}), is_last=False)
 
     def under_way(self, last: RunId) -> list[RunId]:
@@ -140,15 +141,15 @@ class RunRecords:
                 self._folder.exists(record_key(self._name, run, "settled"))
                 or not self._folder.exists(record_key(self._name, run, "started"))
             ):
-                return 0  # another run, or this commit's own, settled it a moment ago
+                return 0  # a different run, or this commit's own, settled it a moment ago
             if files is None:
                 raise InternalError(
                     f"commit {run} was made without {record_key(self._name, run, 'files')}: "
-                    "nothing was removed. If somebody deleted that object, delete .started too"
+                    "nothing was removed. If that object was deleted by hand, delete .started too"
                 )
             kept = {each.path for each in (*files.files, *files.dead_files)}
         removed = self._remove(run, kept)
-        with suppress(AlreadyExists):  # another run settles the same, to the same end
+        with suppress(AlreadyExists):  # a concurrent run settles the same, with the same result
             self._folder.create(record_key(self._name, run, "settled"), {"kept": sorted(kept)})
         self._drop(run, [kind for kind in kinds if kind != "settled"])
         return removed

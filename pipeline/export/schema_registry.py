@@ -1,8 +1,8 @@
 """A Confluent-compatible schema registry. The only file that imports its client.
 
-A registry that is down, refuses us, or answers what no registry does (a proxy's page) fails the
-run, whatever the run does with bad records. A record with a schema id that the registry does not
-know is a bad record.
+A registry that is down, refuses the request, or does not answer like a registry (a proxy's page)
+fails the run, whatever the run does with bad records. A record with a schema id that the registry
+does not know is a bad record.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ UNKNOWN_IDS_MAX = 1_000
 """Unknown schema ids that each task remembers."""
 _FRAME_BYTES = 5
 _NOT_FOUND = range(40_401, 40_500)
-"""The registry's own codes of what it does not have: any proxy answers 404."""
+"""The registry's own codes for absent subjects, versions and schemas: a bare 404 may come from any
+proxy.
+"""
 _REFUSED = (401, 403)
 _TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _CONFIG: dict[str, Any] = {"subject.name.strategy": topic_subject_name_strategy}
@@ -59,7 +61,7 @@ class RegisteredText:
 
 
 class _OneMessage(ProtobufDeserializer):
-    """The client's deserialiser, by itself taking any message of any schema for its own."""
+    """The client's deserialiser, which by itself accepts any message of any schema."""
 
     def __call__(self, data: bytes | None, ctx: SerializationContext | None = None) -> Any:
         self._is_checked = False
@@ -160,8 +162,8 @@ class Registry:
         )
 
     def protobuf(self, message: Any, name: str) -> Deserialise:
-        """Reads records as messages of this class. SerializationError for one whose own schema says
-        that it is another message: its bytes may parse all the same.
+        """Reads records as messages of this class. SerializationError for a record whose own schema
+        names a different message: its bytes may parse all the same.
         """
         return self._deserialise(
             _OneMessage(
@@ -194,7 +196,7 @@ class Registry:
         return deserialise
 
     def _answered(self, send: Callable[..., Any]) -> Callable[..., Any]:
-        """`send` of the client, whose errors and odd answers a deserialiser would take for bad
+        """`send` of the client: a deserialiser would treat its errors and odd answers as bad
         records.
         """
 

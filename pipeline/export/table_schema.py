@@ -1,8 +1,8 @@
 """The columns of exported tables, and the comparison with an existing table. Pure.
 
-Key and value are raw, or decoded by a schema registry's deserialiser; the other columns tell where
-each record came from. `day` (the UTC day of the record's timestamp) is a column of tables that are
-partitioned by it, but of no data file.
+Key and value are raw, or decoded by a schema registry's deserialiser; the other columns identify
+the record. `day` (the UTC day of the record's timestamp) is a column of tables that are partitioned
+by it, but of no data file.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def check_same(found: Mapping[str, str], wanted: Mapping[str, str], *, table: st
     ]
     if differs:
         raise Conflict(
-            f"{table} has another schema than this export: {'; '.join(differs)}. Nothing was "
-            "written: export to another table, or change this one's schema to match",
+            f"{table} has a different schema than this export: {'; '.join(differs)}. Nothing was "
+            "written: export to a different table, or change this one's schema to match",
             reason="SCHEMA",
         )
 
@@ -64,7 +64,7 @@ def check_takes_null(
     if strict:
         raise Conflict(
             f"{table} can't hold every record: {', '.join(strict)} is NOT NULL there. Nothing was "
-            "written: drop NOT NULL, or export to another table",
+            "written: drop NOT NULL, or export to a different table",
             reason="SCHEMA",
         )
 
@@ -91,7 +91,8 @@ def check_partitioning(found: str, wanted: str, *, table: str) -> None:
     if found != wanted:
         raise Conflict(
             f"{table} is partitioned by {found or 'nothing'}, but this export by "
-            f"{wanted or 'nothing'}: leave the option out or give it, or export to another table",
+            f"{wanted or 'nothing'}: leave the option out or give it, or export to a different "
+            "table",
             reason="SCHEMA",
         )
 

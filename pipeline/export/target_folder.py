@@ -72,7 +72,7 @@ class TargetFolder:
             return json.loads(data)
         except ValueError:
             raise InvalidRequest(
-                "is not JSON, so Strandline did not write it: export to another folder",
+                "is not JSON, so Strandline did not write it: export to a different folder",
                 field=self.shown(path),
             ) from None
 
@@ -97,14 +97,14 @@ class TargetFolder:
             cursor = page.next_cursor
 
     def check_written(self, sizes: Mapping[str, int]) -> None:
-        """Raise InvalidRequest unless the files at these paths are there and have these sizes."""
+        """Raise InvalidRequest unless the files at these paths exist and have these sizes."""
         filesystem, root = arrow_filesystem(self.config)
         try:
             with ThreadPoolExecutor(LOOKED_AT_AT_ONCE) as threads:
                 found = list(threads.map(filesystem.get_file_info, (root + path for path in sizes)))
         except OSError as error:
             raise RetryLater(
-                f"files that tasks wrote to {self.shown('')} could not be looked at: {error}"
+                f"files that tasks wrote to {self.shown('')} could not be checked: {error}"
             ) from None
         for (path, size), file in zip(sizes.items(), found, strict=True):
             if file.size != size:
@@ -158,8 +158,8 @@ def _make_folder(config: StoreConfig) -> None:
         config.path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise Refused(
-            f"the folder {config.path} can't be created: {error.strerror}. Create it, or choose "
-            "another"
+            f"the folder {config.path} can't be created: {error.strerror}. Create it, or choose a "
+            "different one"
         ) from error
 
 

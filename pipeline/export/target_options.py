@@ -1,7 +1,6 @@
-"""The target of an export, from its options. Pure.
-
-The options of the tier (`strandline.s3.*`) apply to the target as well; for a target in another
-store, `strandline.target.s3.*` override them.
+"""The target of an export, from its options. Pure. The options of the tier (`strandline.s3.*`)
+apply to the target as well; for a target in a different store, `strandline.target.s3.*` override
+them.
 """
 
 from __future__ import annotations

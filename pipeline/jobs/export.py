@@ -88,7 +88,7 @@ class ExportOptions:
 
 @dataclass(frozen=True)
 class ExportReport:
-    """See the Report protocol. `ended`: by partition the offset behind the last exported one."""
+    """See the Report protocol. `ended`: by partition the offset after the last exported one."""
 
     table: str
     done: Exported
@@ -100,7 +100,7 @@ class ExportReport:
     @property
     def ok(self) -> bool:
         """True unless offsets are missing because no segment has them any more. Skipped records and
-        dead letters were asked for.
+        dead letters were requested.
         """
         return not self.missing
 
@@ -134,7 +134,7 @@ class ExportReport:
             rate = done.data_bytes / max(self.took_s, 0.001)
             yield f"{_megabytes(done.data_bytes)} in {self.took_s:.1f} s: {_megabytes(rate)}/s"
         else:
-            yield f"nothing to export: {self.table} has all records asked for"
+            yield f"nothing to export: {self.table} has all requested records"
         if done.dead_letters:
             yield f"{done.dead_letters:,} records could not be exported and are dead letters"
         if done.skipped:
@@ -156,8 +156,9 @@ class ExportReport:
 def run(context: JobContext, options: ExportOptions) -> ExportReport:
     """Export the records missing in the table. See `pipeline.export.export_run` for the steps.
 
-    Conflict: the table's schema differs (SCHEMA), another run of the export committed (OVERTAKEN),
-    the table was rolled back (ROLLED_BACK). After any other error a run may be repeated.
+    Conflict: the table's schema differs (SCHEMA), a different run of the export committed
+    (OVERTAKEN), the table was rolled back (ROLLED_BACK). After any other error a run may be
+    repeated.
     """
     check_options(options, context.options)
     began = ambient.monotonic()
@@ -232,7 +233,7 @@ def _check_first_offset(
     latest = max((each.bounds.latest for each in there.values()), default=0)
     if first_offset >= latest:
         raise InvalidRequest(
-            f"{first_offset} is behind all exportable offsets, which end at {latest - 1}: give a "
+            f"{first_offset} is above all exportable offsets, which end at {latest - 1}: give a "
             "lower one",
             field="--first-offset",
         )

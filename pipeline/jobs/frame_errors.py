@@ -48,7 +48,7 @@ def text_of(error: PySparkException | Py4JJavaError) -> str:
 
 
 def internal_error(text: str) -> InternalError:
-    """The task's own error: the end of its Python trace, without the two Java traces behind it."""
+    """The task's own error: the end of its Python trace, without the two Java traces after it."""
     head, *_ = text.partition("\n\tat ")
     return InternalError(f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}")
 

@@ -42,4 +42,4 @@ class Report(Protocol):
         """The report for scripts, with the same fields in every run."""
 
     def lines(self) -> Iterable[str]:
-        """The report for people: results, problems, and what to do about them."""
+        """The report as text: results, problems, and what to do about them."""

@@ -1,7 +1,7 @@
 """Keeps tables that a run reads more than once, for as long as the run lasts.
 
 Spark finds a kept table by its plan. A table left by an earlier run of the session would be used
-for the next run, however much bucket and metadata have changed since.
+for the next run, though bucket and metadata have changed since.
 """
 
 from __future__ import annotations

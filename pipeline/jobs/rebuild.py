@@ -44,7 +44,7 @@ NOT_CARRIED = (
     "topic policies (retention, pauses): without any, everything is kept",
     "deletions in progress, marks for deletion, tombstones: their segments are back",
     "log start: it is now the lowest offset that the bucket serves",
-    "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY where another "
+    "claims: no partition is claimed; partition modes: SIDECAR, READ_ONLY where a different "
     "manager copied a segment with a row",
     "reasons of lost offsets: every hole is recorded as not in the bucket",
 )
@@ -133,12 +133,13 @@ class RebuildReport:
         if not names:
             return
         yield (
-            f"{len(names)} partitions have segments of two managers, Strandline and another, and "
-            "are READ_ONLY: nothing of them is copied, while the brokers' own retention goes on."
+            f"{len(names)} partitions have segments of two managers, Strandline and a different "
+            "one, and are READ_ONLY: no segment of them is copied, while the brokers' own "
+            "retention continues."
         )
         yield (
             "  Stop the other manager, then strandline mode set TOPIC PARTITION sidecar --yes, or "
-            "delegated where the broker goes on:"
+            "delegated if the broker continues:"
         )
         yield from (f"  {name}" for name in names[:TWO_MANAGERS_TOLD_MAX])
         if len(names) > TWO_MANAGERS_TOLD_MAX:
@@ -146,8 +147,8 @@ class RebuildReport:
 
 
 def run(context: JobContext, options: RebuildOptions) -> RebuildReport:
-    """Rebuild. NotFound without any segment. InvalidRequest if the snapshot's file exists already
-    with other bytes. Errors of the stores are passed on.
+    """Rebuild. NotFound without any segment. InvalidRequest if the snapshot's file exists with
+    different bytes. Errors of the stores are passed on.
     """
     with our_errors(), kept_frames() as keep:
         return _run(context, options, keep)

@@ -6,7 +6,7 @@
     -> classify objects by the collector's rule; look once more for objects that seem to be missing
 
 The job itself deletes nothing. With `apply` a node's collector is asked to delete the orphans: it
-lists and looks anew, with its own grace, brake and audit.
+lists and checks anew, with its own grace, brake and audit.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ReconcileOptions:
 @dataclass
 class ReconcileReport:
     """The result. `uploads`: dangling multipart uploads of segments that are being deleted, were
-    deleted, or were never in the metadata. `uncompared`: finished rows of another manager, of a
+    deleted, or were never in the metadata. `uncompared`: finished rows of a different manager, of a
     store that no option names, or of partitions whose metadata Kafka's own topic has.
     """
 
@@ -116,7 +116,7 @@ class ReconcileReport:
             yield f"  {self.uploads.count:>9} dangling uploads: a lifecycle rule ends them"
         if self.uncompared:
             yield f"  {self.uncompared:>9} rows not compared: of another manager or store, or of"
-            yield "            partitions whose truth Kafka's metadata topic has (phase KAFKA)"
+            yield "            partitions whose metadata is in Kafka's topic (phase KAFKA)"
         for class_ in (ObjectClass.ORPHAN, ObjectClass.FOREIGN):
             yield from (f"{class_.value}: {each}" for each in self.objects[class_.value].examples)
         if self.table is not None:
@@ -168,7 +168,7 @@ def run(context: JobContext, options: ReconcileOptions) -> ReconcileReport:
             _check_new(context.spark, options.table)
         report = _compare(context, options, keep)
     if options.apply and report.objects[ObjectClass.ORPHAN.value].count:
-        with context.console.status("the collector looks anew"):
+        with context.console.status("the collector lists anew"):
             report.collection = _collect(options)
     return report
 

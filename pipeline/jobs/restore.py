@@ -125,7 +125,7 @@ def run(context: JobContext, options: IntoKafka | IntoLogDirs) -> ProduceReport 
     """Restore; safe to repeat: a run continues where a killed one stopped, and a complete one does
     nothing.
 
-    Conflict if the target holds other data, which stays unchanged.
+    Conflict if the target has different data, which stays unchanged.
     """
     if isinstance(options, IntoKafka):
         return _into_kafka(context, options)
@@ -192,7 +192,7 @@ def _check_mapping_kept(mapping: Path | None, work: Sequence[PartitionRestore]) 
     if mapping is not None and shorter and mapping.exists():
         raise InvalidRequest(
             f"{mapping} exists, and may have offsets of {shorter[0]} that the tier no longer has: "
-            "name another file",
+            "name a new file",
             field="--mapping",
         )
 
@@ -277,7 +277,7 @@ def _rows(
 def write_mapping(path: Path, compared: Iterable[Compared]) -> list[Compared]:
     """Write the CSV file whole or not at all: a row for each run of records whose offsets ascend by
     one on both sides. A row with only a source offset means: unmapped from this offset on. Returns
-    what was compared, without the offsets.
+    the comparisons, without the offsets.
     """
     unfinished = path.with_name(f".{path.name}.unfinished")
     written = []

@@ -74,7 +74,7 @@ class ScrubTask:
     records: bool
 
     def __call__(self, segments: Sequence[TieredSegment]) -> list[Verdict]:
-        """Scrub the segments. RetryLater if none answered: then the store has trouble."""
+        """Scrub the segments. RetryLater if none answered: then the store has a problem."""
         remote = [each.connections_max for each in self.stores.values() if each.kind == "s3"]
         threads = min(SEGMENTS_AT_ONCE, len(segments), *remote) if remote else 1
         with (
@@ -99,8 +99,8 @@ def run(
 ) -> ScrubReport:
     """Scrub. InvalidRequest for an unknown partition or a foreign state file; errors of store and
     node are passed on; Refused if every segment was refused. Damage is not an error: it is in the
-    report. The catalogue adds segments that it cannot read to `damaged` while it answers; of these
-    nothing more can be checked.
+    report. The catalogue adds segments that it cannot read to `damaged` while it answers; these are
+    not checked further.
     """
     started = ambient.monotonic()
     wanted = _wanted(context.catalogue, options)
@@ -111,7 +111,7 @@ def run(
         scrub.take(unreadable)
         known = 0
         left: list[TieredSegment] = []
-        # What the file knows to be right is posted as such, and may be damaged since.
+        # Segments that the file lists as right are posted as such, and may have been damaged since.
         damage = ToldDamage() if options.state is None else post.told_damage()
         for segments in wanted.values():
             verdicts = [

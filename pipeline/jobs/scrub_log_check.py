@@ -20,13 +20,13 @@ from rlm.data_plane.transaction_check import TransactionCheck
 from rlm.local_log.gap_rule import shows_cleaner
 
 Told = Callable[[str, int, int], None]
-"""Called with what is wrong, its position and its offset in the log."""
+"""Called with the fault, its position and its offset in the log."""
 
 _NEVER = 2**63
 
 
 class LogCheck:
-    """Checks verified batches in order, and reports what is wrong to `told`. `cleaned`: offsets or
+    """Checks verified batches in order, and reports faults to `told`. `cleaned`: offsets or
     records are missing as after Kafka's cleaner.
     """
 

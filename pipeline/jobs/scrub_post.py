@@ -1,6 +1,5 @@
-"""Sends a scrub's results to the node, which shows them to everybody who asks about a partition.
-
-A node that does not accept them does not stop the scrub: the report has the results, and says so.
+"""Sends a scrub's results to the node, which shows them with each partition. A node that does not
+accept them does not stop the scrub: the report has the results, and says so.
 """
 
 from __future__ import annotations
@@ -56,8 +55,8 @@ class ScrubPost:
         return self._client is not None and self.why_not is None
 
     def told_damage(self) -> ToldDamage:
-        """The damage that the node lists now. If it does not tell, nothing is posted to it: a
-        result ends the damage found earlier.
+        """The damage that the node lists now. Without its answer nothing is posted to it: a result
+        ends the damage found earlier.
         """
         if self._client is None:
             return ToldDamage()
@@ -76,7 +75,9 @@ class ScrubPost:
         )
 
     def add(self, result: PartitionResult) -> None:
-        """Add the result of a complete partition; it is sent together with others."""
+        """Add the result of a complete partition; it is sent together with those of other
+        partitions.
+        """
         if self._client is None:
             return
         self._waiting.append(result)

@@ -1,4 +1,4 @@
-"""The results of a scrub by partition. Pure: data, its JSON, and lines for people."""
+"""The results of a scrub by partition. Pure: data, its JSON, and lines of text."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.jobs.scrub_verdict import Outcome, Verdict
 
 DAMAGE_MAX = 10_000
-"""Damaged segments that the report describes; the rest is counted."""
+"""Limit of the damaged segments that the report describes; the rest is counted."""
 
 LINES_MAX = 50
-"""Damaged segments that are printed for people; the report's JSON has all."""
+"""Limit of the damaged segments that are printed; the report's JSON has all."""
 
 
 @dataclass(slots=True)
@@ -122,8 +122,8 @@ class ScrubReport:
             yield f"{unread} segments could not be read, the first: {self._why_unread()}"
         if unverified := self._sum("unverified"):
             yield (
-                f"{unverified} aborted transactions may begin below the segment that ends them, "
-                "which only a missing producer snapshot could tell: unverified"
+                f"{unverified} aborted transactions may begin below the segment that ends them; "
+                "only a missing producer snapshot could prove it: unverified"
             )
         damaged = self._sum("damaged_segments")
         yield f"{damaged} segments are damaged" if damaged else "no damage was found"

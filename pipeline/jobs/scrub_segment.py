@@ -1,4 +1,5 @@
-"""Scrubs one segment: reads every byte of its three objects and checks it by every record of it.
+"""Scrubs one segment: reads every byte of its three objects and compares it with all recorded
+checksums and metadata.
 
 Damage is not an error here: it is recorded as a finding, and the rest is checked all the same.
 """
@@ -48,7 +49,7 @@ def scrub_segment(
     segment: TieredSegment, stores: OpenStores, *, records: bool, now_ms: Callable[[], int]
 ) -> Verdict:
     """The verdict on a segment. `records`: decode every record as well. InvalidRequest for the
-    store, which tells nothing about the segment.
+    store, which says nothing about the segment.
     """
     scrub, refused = _Scrub(segment, stores, records), False
     try:
@@ -59,7 +60,7 @@ def scrub_segment(
     except RetryLater as error:
         scrub.not_read(f"the store does not answer: {error}", ASK_AGAIN)
         outcome = Outcome.UNREAD
-    except Refused as error:  # of this segment: an archived object, a key that is not here
+    except Refused as error:  # of this segment: an archived object, a missing key
         outcome, refused = Outcome.DAMAGED if scrub.findings else Outcome.UNREAD, True
         scrub.not_read(str(error), GIVE_ACCESS)
     return Verdict(
@@ -105,7 +106,7 @@ class _Scrub:
             self.not_kept += 1
 
     def not_read(self, why: str, action: str) -> None:
-        """Record why the segment was not read to its end, before what was found until then."""
+        """Record the reason why the segment was not read to its end, before the findings so far."""
         self.findings.insert(0, Finding(self.objects.keys.log, why, action, None, None))
 
     def run(self) -> None:

@@ -56,7 +56,7 @@ class ScrubState:
             try:
                 verdict = verdict_of(segment, line)
             except (KeyError, TypeError, ValueError):
-                continue  # not ours, or a newer version's: the segment is read again
+                continue  # of a different program, or of a newer version: the segment is read again
             if verdict.outcome is Outcome.OK and (verdict.records or not records):
                 found.append(verdict)
         return found
@@ -82,7 +82,7 @@ class ScrubState:
         lines = whole.splitlines()
         if data and (not lines or _decoded(lines[0]) != HEAD):
             raise InvalidRequest(
-                f"{self._path} is not the state file of a scrub: name another", field="--state"
+                f"{self._path} is not the state file of a scrub: name a new file", field="--state"
             )
         file.truncate(len(whole))
         if not lines:

@@ -11,7 +11,8 @@ from pipeline.catalogue.tiered_segment import TieredSegment
 from rlmm.segment import RemoteLogSegmentId
 
 FINDINGS_MAX = 20
-"""Findings kept for one segment; the rest is counted. The first ones tell what happened."""
+"""Limit of the findings kept for one segment; the rest is counted. The first ones show the cause.
+"""
 
 MISSING = "the object is missing"
 """The text of a finding that may only mean that retention has deleted the segment meanwhile."""
@@ -19,7 +20,7 @@ MISSING = "the object is missing"
 
 class Outcome(StrEnum):
     """The outcome for a segment. `gone`: all its objects are missing, or some, and it was deleted
-    meanwhile. `unread`: the store gave no answer, so nothing is known.
+    meanwhile. `unread`: the store gave no answer, so its state is unknown.
     """
 
     OK = "ok"
@@ -52,11 +53,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The verdict on a segment. `end_offset` None: the manifest does not tell. `read_bytes` counts
-    all objects. `records`: every record was decoded as well. `checksums`: the bytes were compared
-    with checksums from the copy, not only with those of batches. `more_findings` were left out.
-    `unverified`: entries of the transaction index that begin below the segment, without a producer
-    snapshot to verify them. `refused`: it is unread, and asking again is no help.
+    """The verdict on a segment. `end_offset` None: the manifest does not have it. `read_bytes`
+    counts all objects. `records`: every record was decoded as well. `checksums`: the bytes were
+    compared with checksums from the copy, not only with those of batches. `more_findings` were left
+    out. `unverified`: entries of the transaction index that begin below the segment, without a
+    producer snapshot to verify them. `refused`: it is unread, and a repeated request does not help.
     """
 
     segment_id: RemoteLogSegmentId

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 
 ASKED_EVERY_S = 0.5
 LAST_ANSWER_WAIT_S = 2.0
-"""Time that the end of a step waits for the tracker's answer to the last question."""
+"""Time that the end of a step waits for the tracker's last answer."""
 
 
 class StageTracker(Protocol):
@@ -31,7 +31,7 @@ class StageTracker(Protocol):
 
 
 class StagesSeen:
-    """The stages since the first look; one that was active and is not any more has finished."""
+    """The stages since the first call; one that was active and is not any more has finished."""
 
     def __init__(self) -> None:
         self._tasks: dict[int, int] = {}

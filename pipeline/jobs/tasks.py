@@ -2,8 +2,8 @@
 
 Items are sent in waves, two at a time, so that results reach the driver while later waves still
 run: a job saves its results (a report, a commit) as it goes, and a killed one is resumed from them.
-Spark repeats a task with a temporary failure, on another executor if its own is gone; an error that
-no repetition mends stops the job at once and keeps its kind.
+Spark repeats a task with a temporary failure, on a different executor if its own is gone; an error
+that no repetition mends stops the job at once and keeps its kind.
 """
 
 from __future__ import annotations

@@ -170,7 +170,7 @@ def _puts(size: Column) -> Column:
 def _days(objects: DataFrame) -> list[tuple[date, int]]:
     known = objects.where("modified_ms >= 0")
     days = known.groupBy((f.floor(f.col("modified_ms") / DAY_MS)).alias("day"))
-    # Sorted here: Spark would look at a sample first, and shuffle again.
+    # Sorted here: Spark would read a sample first, and shuffle again.
     found = sorted(map(tuple, days.agg(f.sum("size")).collect()))
     return [(EPOCH + timedelta(days=day), size) for day, size in found[-DAYS_MAX:]]
 

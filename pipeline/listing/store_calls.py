@@ -13,7 +13,7 @@ from rsm_backends.store import ObjectInfo, ObjectStore
 from rsm_backends.store_config import StoreConfig
 
 FOLDER_PAGES_MAX = 100
-"""Pages in which topic folders are looked for; one task lists all keys behind them."""
+"""Limit of the pages in which topic folders are searched; one task lists all keys after them."""
 
 ONE_RANGE_KEYS_MAX = PAGE_KEYS_MAX
 """A store with at most this many keys is not cut: each further range costs a task and a request."""
@@ -21,7 +21,8 @@ ONE_RANGE_KEYS_MAX = PAGE_KEYS_MAX
 PAGES_MAX = 10_000_000
 FIRST_PAGE_KEYS = 30
 PAGE_GROWTH = 6
-"""Growth of pages from few keys to full ones, so that a short range does not fetch a thousand more.
+"""Growth of pages from few keys to full ones, so that a short range does not fetch a thousand keys
+too many.
 """
 
 

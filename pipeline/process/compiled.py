@@ -37,8 +37,8 @@ def compiled(name: str) -> ModuleType | None:
         return None
     if not _is_of_its_source(module):
         logger.warning(
-            "%s is not used, since it was built from another source than the file beside it: pure "
-            "Python does its work, many times slower, until you run `make .venv/.dev`",
+            "%s is not used, since it was built from a different source than the file beside it: "
+            "pure Python does its work, many times slower, until you run `make .venv/.dev`",
             name,
         )
         return None

@@ -13,7 +13,7 @@ batch of the second entry above an offset begins above it either way."""
 
 
 class ByteRange(NamedTuple):
-    """Bytes [start, end) of a segment; both are the start of a batch, or the end."""
+    """Bytes [start, end) of a segment; both are the start of a batch, or the segment's end."""
 
     start: int
     end: int
@@ -23,7 +23,7 @@ def byte_range(
     index: OffsetIndex, first_offset: int, last_offset: int, log_bytes: int
 ) -> ByteRange:
     """Bytes with all batches that hold offsets of `first_offset` to `last_offset`, inclusive, and
-    with one batch behind them unless the segment ends there.
+    with one batch after them unless the segment ends there.
     """
     entries = index.entries
     above = bisect_right(entries, last_offset, key=lambda entry: entry[0])

@@ -48,9 +48,9 @@ def read_slices(
     object and position, and, like NotFound, the segment, its topic and offsets. NotFound if the
     segment was deleted after the plan, unless `settings.fail_on_data_loss` is off: then
     `on_lost(slice, offset)` is called, after all records of the slice below `offset` were returned,
-    and the next slice follows; records whose transactions ended in another segment deleted since
-    are undecided. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): for
-    read_committed the tier cannot tell which transactions were aborted. `on_undecided(n)`: n
+    and the next slice follows; records whose transactions ended in a different segment deleted
+    since are undecided. RetryLater, Refused: the store. Conflict (TRANSACTIONS_UNKNOWN): for
+    read_committed the tier does not show which transactions were aborted. `on_undecided(n)`: n
     records of a slice were left out because the markers of their transactions are among lost
     offsets; this is logged, too.
     """
@@ -126,7 +126,7 @@ def _batches(
                 break
     if where.end < objects.manifest.log_bytes and not decoder.done:
         raise CorruptData(
-            f"an index puts this position behind offset {part.last_offset}, but the batches before "
+            f"an index puts this position after offset {part.last_offset}, but the batches before "
             "it end earlier",
             source=objects.keys.log,
             position=where.end,
@@ -179,7 +179,7 @@ def _check_jump(piece: memoryview, position: int, part: SegmentSlice, source: st
 
 
 def _behind(batch: pa.RecordBatch, before: int) -> int:
-    """The offset behind the batch's last record, or `before` without that column."""
+    """The offset after the batch's last record, or `before` without that column."""
     at = batch.schema.get_field_index("offset")
     if at < 0 or not batch.num_rows:
         return before

@@ -38,7 +38,7 @@ class LostSegment(NotFound):
 
 
 class SegmentObjects:
-    """Opens nothing before it is needed. `verify` off: only the CRCs of batches are checked.
+    """Objects are opened when they are needed. `verify` off: only the CRCs of batches are checked.
 
     CorruptData names object and position; `wrapped` and `naming` add the segment and its offsets.
     """
@@ -108,7 +108,9 @@ class SegmentObjects:
         return self._bytes(name, Range(0, 1))
 
     def bytes_behind_the_log(self) -> bool:
-        """True if the `.log` object is longer than it should be; asks the store if no read told."""
+        """True if the `.log` object is longer than it should be; asks the store if no read showed
+        it.
+        """
         transforms = self.manifest.transforms
         end = self.manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
         if self._log_object_bytes is not None:
@@ -142,8 +144,8 @@ class SegmentObjects:
         return self._plain(0, end)
 
     def wrapped(self, error: NotFound) -> NotFound:
-        """The error with the segment's name and offsets, and what to do; one that has them as it
-        is.
+        """The error with the segment's name and offsets, and what to do; unchanged if it has them
+        already.
         """
         if isinstance(error, LostSegment):
             return error

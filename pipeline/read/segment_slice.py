@@ -16,7 +16,7 @@ AIVEN_KEYS_OPTION = "strandline.aiven.keys"
 """PEM files, or folders of them, with commas: for segments that Aiven's plug-in encrypted."""
 
 LATER_MAX = 64
-"""Segments behind a slice in which its task may look for the end of its transactions.
+"""Segments after a slice in which its task may look for the end of its transactions.
 
 A transaction is listed where its ABORT marker is. Brokers end transactions within minutes
 (`transaction.max.timeout.ms`), so that only segments of a few kilobytes could need more indexes.
@@ -35,9 +35,9 @@ def aiven_keys_in(options: Mapping[str, str]) -> tuple[str, ...]:
 class SegmentSlice:
     """The offsets `first_offset` to `last_offset` (inclusive) of a segment. Picklable.
 
-    `later`: for read_committed, later segments of the partition that tell of its transactions,
+    `later`: for read_committed, later segments of the partition that decide its transactions,
     ascending: those that list aborted ones, and the two at the ends of each hole. `behind_holes`
-    are the first offsets of those directly behind a hole.
+    are the first offsets of those directly after a hole.
     """
 
     segment: TieredSegment
@@ -72,7 +72,7 @@ def plan_slices(
     """The slices that hold the offsets `first_offset` to `last_offset` (inclusive).
 
     `segments` are those of one partition, ascending, and for read_committed all to its end: later
-    indexes decide about transactions in the range. Undecided offsets must not be asked for: see
+    indexes decide about transactions in the range. Undecided offsets must not be requested: see
     `pipeline.read.transactions.stable_end`.
     """
     if first_offset < 0:

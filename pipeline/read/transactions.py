@@ -1,7 +1,6 @@
-"""Finds transactions that were aborted or never decided, and the offset up to which the tier tells.
-
-The rule is a node's (`rlm/data_plane/transaction_walk.py`). Of the segments behind its own, a task
-gets only those that tell of transactions: see `plan_slices`.
+"""Finds transactions that were aborted or never decided, and the offset up to which the tier
+decides them. The rule is a node's (`rlm/data_plane/transaction_walk.py`). Of the segments after its
+own, a task gets only those that decide transactions: see `plan_slices`.
 """
 
 from __future__ import annotations
@@ -50,7 +49,7 @@ class TransactionIndexes:
         return self._walked(part, around=True)
 
     def _walked(self, part: SegmentSlice, *, around: bool) -> TransactionWalk:
-        """`around`: segments that are not there are passed over."""
+        """`around`: absent segments are skipped."""
         walk = TransactionWalk(part.first_offset, part.last_offset)
         # Transactions open at a segment's end matter only if their markers may be lost.
         holes = bool(part.behind_holes) or around

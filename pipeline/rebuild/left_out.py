@@ -23,13 +23,13 @@ class Reason(StrEnum):
 
 MEANING = {
     Reason.INCOMPLETE: "without a manifest, which is written last: an upload that never finished",
-    Reason.DAMAGED: "the manifest cannot be read, or its objects are gone or have other lengths",
-    Reason.DIVERGED: "copied by a leader whose offsets a later leader wrote anew",
+    Reason.DAMAGED: "the manifest cannot be read, or its objects are gone or of different lengths",
+    Reason.DIVERGED: "copied by a leader whose offsets a later leader replaced",
     Reason.IN_DOUBT: "contradicts a later copy, from an unknown offset on; see --accept-doubt",
     Reason.SECOND_COPY: "the same segment is in a store named before",
-    Reason.ID_TWICE: "another partition has the same segment id",
-    Reason.TOPIC_ID_TWICE: "another topic name has the same topic id",
-    Reason.ASKED: "as asked by --leave-out",
+    Reason.ID_TWICE: "a different partition has the same segment id",
+    Reason.TOPIC_ID_TWICE: "a different topic name has the same topic id",
+    Reason.ASKED: "left out by --leave-out",
 }
 """The reasons in words, for reports."""
 

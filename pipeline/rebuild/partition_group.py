@@ -90,8 +90,8 @@ class RebuildPartitions:
                 told.leave_out(row, Reason.DIVERGED, _epochs(segment))
             else:
                 is_ours.add(row["is_ours"])
-        # Only the manager that wrote segments may copy to their partition or expire them: where two
-        # did, an admin says who goes on.
+        # Only the manager that wrote segments may copy to their partition or expire them: if two
+        # did, an admin chooses the one that continues.
         mode = Mode.READ_ONLY if False in is_ours else (self.mode or Mode.SIDECAR)
         told.managers = len(is_ours)
         first = self.first_offsets[kept[0]["topic_id"], kept[0]["partition"]]

@@ -146,7 +146,8 @@ def _partition_row(
     return PartitionRow(
         newest.segment_id.partition.topic,
         mode,
-        # Above the claim: the next claimant decides what counts as copied, as after a mode change.
+        # Above the claim: the next claimant decides which offsets count as copied, as after a mode
+        # change.
         mode_offset=first_offset + len(finished) + 1,
         claim=claim,
         claim_voided=True,

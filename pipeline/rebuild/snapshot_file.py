@@ -41,8 +41,8 @@ def write_snapshot(
             _write(ComparingDisk(path) if was_there else OsDisk(), folder, snapshot, rows)
         except OtherBytes:
             raise InvalidRequest(
-                f"{path} exists already, and the bucket's segments now give other bytes: name "
-                "another folder",
+                f"{path} exists already, and the bucket's segments now give different bytes: name "
+                "a new folder",
                 field="--output",
             ) from None
     return path, was_there
@@ -77,7 +77,7 @@ def _only_writer(folder: Path) -> Iterator[None]:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Conflict(
-                f"another rebuild writes to {folder}: wait for it, or name another folder",
+                f"a different rebuild writes to {folder}: wait for it, or name a different folder",
                 reason="REBUILD_RUNS",
             ) from None
         except OSError:

@@ -18,7 +18,7 @@ from rlmm.segment import RemoteLogSegmentMetadata
 @dataclass(frozen=True, slots=True)
 class ToldSegment:
     """A segment from its manifest. `row` is in COPY_SEGMENT_STARTED, without custom metadata, which
-    is `objects`: None if another manager wrote the segment.
+    is `objects`: None if a different manager wrote the segment.
     """
 
     row: RemoteLogSegmentMetadata
@@ -67,7 +67,7 @@ def _told(stored: StoredSegment, manifest_bytes: bytes) -> WholeSegment | ToldSe
 def _of_another_manager(stored: StoredSegment, manifest: Manifest) -> ToldSegment | NotTold:
     """The row of a manifest without checksums, like those of Kafka's own metadata manager."""
     if (manifest.segment_id, manifest.start_offset) != (stored.segment_id, stored.start_offset):
-        return NotTold(Reason.DAMAGED, "its manifest belongs to another segment")
+        return NotTold(Reason.DAMAGED, "its manifest belongs to a different segment")
     transforms = manifest.transforms
     expected = manifest.log_bytes if transforms is None else transforms.chunks.stored_bytes
     listed = stored.sizes[ObjectSuffix.LOG]

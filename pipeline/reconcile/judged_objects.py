@@ -153,9 +153,7 @@ def judged_segments(
 
 
 def suspects_by_key(finished: DataFrame, there: DataFrame) -> DataFrame:
-    """Rows that name no store and have no listed segment with all three objects, of the bytes that
-    the row tells.
-    """
+    """Rows that name no store and have no listed segment with three objects of the row's bytes."""
     sizes = [f.col(suffix.name.lower()) for suffix in ObjectSuffix]
     total = reduce(add, sizes)  # null without one of them
     rows = finished.where("by_key")
@@ -166,8 +164,8 @@ def suspects_by_key(finished: DataFrame, there: DataFrame) -> DataFrame:
 
 @dataclass(frozen=True)
 class _FindMissing:
-    """Checks rows whose objects are not listed as expected: each object is asked for, since the
-    list may have passed it too early.
+    """Checks rows whose objects are not listed as expected: each object is requested, since the
+    list may have passed its key before it was written.
     """
 
     configs: Mapping[str, StoreConfig]
@@ -191,7 +189,7 @@ class _FindMissing:
 
 @dataclass(frozen=True)
 class _FindByKey:
-    """Checks rows that name no store: the objects of each are asked for in every store."""
+    """Checks rows that name no store: the objects of each are requested from every store."""
 
     configs: Mapping[str, StoreConfig]
 
@@ -251,7 +249,7 @@ class _OpenStores:
         return await self.asked_in(row["known_store"], row)
 
     def of(self, name: str) -> Callable[[Mapping[str, Any]], Awaitable[dict[ObjectSuffix, int]]]:
-        """Asks this store, whatever a row names."""
+        """Asks this store, not the one that the row names."""
         return partial(self.asked_in, name)
 
     async def asked_in(self, store: str, row: Mapping[str, Any]) -> dict[ObjectSuffix, int]:

@@ -43,8 +43,8 @@ KNOWN_SCHEMA = (
     "known_log bigint, known_indexes bigint, known_manifest bigint, by_key boolean, "
     "known_bytes bigint"
 )
-"""`by_key`: the row names no store, and its objects lie where its key says, in any store, as those
-of Aiven's plug-in; `known_bytes`: of its three objects together, null if it does not tell.
+"""`by_key`: the row names no store, and its objects have its key in any store, as those of Aiven's
+plug-in; `known_bytes`: of its three objects together, null if the row does not have them.
 """
 _ARROW = pa.schema(
     [
@@ -77,7 +77,7 @@ KAFKA_HAS_THE_TRUTH = ("kafka", "switching")
 
 
 class PartitionName(NamedTuple):
-    """A partition that a node is asked about. Not `is_current`: its brokers keep its metadata in
+    """A partition to look up at a node. Not `is_current`: its brokers keep its metadata in
     Kafka's own topic, so the node's rows prove nothing.
     """
 
@@ -135,8 +135,8 @@ def snapshot_knowledge(path: Path) -> Iterator[dict[str, object]]:
 
 
 def _told_by(custom_metadata: bytes | None) -> dict[str, object]:
-    """The store and the lengths of the three objects; nulls if another manager wrote the row. If
-    that has no custom metadata, or Aiven's, its objects may have our names.
+    """The store and the lengths of the three objects; nulls if a different manager wrote the row.
+    If that has no custom metadata, or Aiven's, its objects may have our names.
     """
     custom = custom_of(custom_metadata)
     if custom is not None:
@@ -231,7 +231,7 @@ class _AskForRows:
                     "state": each["state"],
                     "known_start": each["start_offset"],
                     "known_end": each["end_offset"],
-                    "due_ms": 0,  # asked for later if the state needs it
+                    "due_ms": 0,  # requested later if the state needs it
                     **(_told_by(raw) if is_current else _NOTHING_TOLD),
                 }
 

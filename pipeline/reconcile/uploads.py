@@ -1,4 +1,4 @@
-"""Finds multipart uploads that nobody will end: of segments being deleted, of orphans, and of
+"""Finds multipart uploads that no node will end: of segments being deleted, of orphans, and of
 unknown, incomplete segments.
 
 Every store lists uploads of an exact key. Most also list those below a prefix, which finds segments

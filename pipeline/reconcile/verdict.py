@@ -19,7 +19,7 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 
 
 class SegmentClass(StrEnum):
-    """A problem of a segment beside its objects' classes. Reports show the values."""
+    """A problem of a segment, in addition to its objects' classes. Reports show the values."""
 
     MISSING = "missing"
     UNFOUND = "unfound"
@@ -34,10 +34,10 @@ MEANING = {
     ObjectClass.FOREIGN: "never in the metadata: never touched",
     ObjectClass.OWN: "cluster marker and snapshots: stay",
     SegmentClass.MISSING: "finished in the metadata, but not complete in the bucket: DATA IS GONE",
-    SegmentClass.UNFOUND: "finished in the metadata; the row names no store, and none here has an "
-    "object of it: name its bucket, too (--option strandline.store.NAME=...). What another "
-    "RemoteStorageManager than Strandline's and Aiven's copied, such as Kafka's "
-    "LocalTieredStorage, can't be compared. Else DATA IS GONE",
+    SegmentClass.UNFOUND: "finished in the metadata; the row names no store, and no store here has "
+    "an object of it: name its bucket, too (--option strandline.store.NAME=...). Copies of a "
+    "RemoteStorageManager other than Strandline's and Aiven's, such as Kafka's LocalTieredStorage, "
+    "can't be compared. Else DATA IS GONE",
     SegmentClass.INCOMPLETE: "foreign, without all three objects: an upload that ended early",
 }
 """The classes in words, for reports."""

@@ -179,14 +179,14 @@ def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[T
 def committed_progress(
     address: KafkaAddress, topic: str, partitions: Iterable[int], owner: str
 ) -> dict[int, Progress]:
-    """The progress of the partitions that have been begun. Only a look: what counts is the answer
-    of `take_over`, after earlier writers are fenced.
+    """The progress of the partitions that have been begun. Only a preview: the answer of
+    `take_over` counts, after earlier writers are fenced.
     """
     settings: dict[str, str | int | float | bool] = {
         **_quiet(address),
         "group.id": owner,
         "enable.auto.commit": False,
-        # A transaction left open by a killed run is ignored: nobody aborts it before `take_over`.
+        # A transaction left open by a killed run is ignored: it is not aborted before `take_over`.
         "isolation.level": "read_uncommitted",
     }
     consumer = Consumer(settings)
@@ -442,7 +442,7 @@ def _ours(error: KafkaError, what: str) -> StrandlineError:
     code, text = error.code(), f"{what}: {error.str()}"
     if code in _FENCED:
         return Fenced(
-            f"{what}: another restore into this partition has begun; only the last one continues"
+            f"{what}: a later restore into this partition has begun; only the last one continues"
         )
     if code in _REFUSED:
         return Refused(f"{text}: see docs/PIPELINE.md for the rights that a restore needs")

@@ -143,7 +143,7 @@ def find_place(
     if topic_id not in (None, known):
         raise Conflict(
             f"{directory} belongs to the topic id {known}, not to {topic_id}: leave --topic-id "
-            "out, or choose another --topic-as"
+            "out, or choose a different --topic-as"
         )
     return Place(log_dir, topic, partition, known)
 
@@ -181,7 +181,7 @@ def check_empty(directory: Path, end_offset: int) -> None:
         if path.stat().st_size:
             raise Conflict(
                 f"{directory} holds a log ({path.name} has {path.stat().st_size} bytes): a restore "
-                "never writes where records are. Choose an empty topic or another --topic-as",
+                "never writes over records. Choose an empty topic or a different --topic-as",
                 reason="HOLDS_A_LOG",
             )
         parsed = parse_segment_file_name(path.name)
@@ -189,7 +189,7 @@ def check_empty(directory: Path, end_offset: int) -> None:
             raise Conflict(
                 f"{directory} had records up to {parsed[0]}, and the restored log would end at "
                 f"{end_offset}: new records would get the offsets of earlier ones, and consumers "
-                "pass them over. Choose an empty topic or another --topic-as",
+                "skip them. Choose an empty topic or a different --topic-as",
                 reason="HAD_A_LOG",
             )
 
@@ -197,7 +197,7 @@ def check_empty(directory: Path, end_offset: int) -> None:
 @contextmanager
 def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
     """Hold the locks that a broker takes on log directories, also on those that none has used yet:
-    two restores would write the same files. Conflict if a broker or another restore is running.
+    two restores would write the same files. Conflict if a broker or a second restore is running.
     """
     with ExitStack() as stack:
         for log_dir in log_dirs:
@@ -213,7 +213,7 @@ def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
                 if error.errno not in (errno.EACCES, errno.EAGAIN):
                     raise
                 raise Conflict(
-                    f"a broker or another restore is running on {log_dir}: stop it first, start a "
+                    f"a broker or a second restore is running on {log_dir}: stop it first, start a "
                     "broker after the restore",
                     reason="BROKER_RUNS",
                 ) from None
@@ -222,7 +222,7 @@ def no_broker_in(log_dirs: Sequence[Path]) -> Iterator[None]:
 
 def prepare(place: Place, plan: str) -> None:
     """Make the folder for the segments. A folder of an earlier run is used again if that had the
-    same `plan`; files of another range must not get into this one.
+    same `plan`; files of a different range must not get into this one.
     """
     staging, note = place.staging, place.staging / PLAN_FILE
     if staging.exists() and (not note.exists() or note.read_text() != plan):

@@ -32,8 +32,8 @@ class RestoredLog:
     """A log for a broker. `end_offset` is exclusive: the next one to be written.
 
     `log_start_offset` is above `base_offset` if the log start lies inside the first segment.
-    `left_out_last`: the offsets from `end_offset` to this one were asked for, and are left out as a
-    transaction is open at each.
+    `left_out_last`: the offsets from `end_offset` to this one were requested, and are left out
+    since a transaction is open at each.
     """
 
     base_offset: int
@@ -66,15 +66,16 @@ def wanted_segments(
     if at < end:
         raise NotFound(
             f"the offset {at} is in no tiered segment, so the log from {start} to {end - 1} cannot "
-            "be restored as one: restore the parts before and behind it by producing, or choose "
-            "another range"
+            "be restored as one: restore the parts before and after it by producing, or choose a "
+            "different range"
         )
     return tuple(wanted)
 
 
 def kept_leader_epoch(source: TopicIdPartition, target_topic_id: Uuid) -> int | None:
     """The leader epoch to stamp on batches, or None to keep theirs. They are kept for the topic
-    they came from; a new topic starts with epoch 0, and its leader takes higher ones for another's.
+    they came from; a new topic starts with epoch 0, and its leader takes higher ones for those of a
+    different leader.
     """
     return None if source.topic_id == target_topic_id else FIRST_LEADER_EPOCH
 

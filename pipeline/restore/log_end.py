@@ -2,9 +2,9 @@
 `--into-log-dirs`.
 
 A broker reads the producers at a log's end from the last snapshot. A transaction open there, whose
-marker never comes, holds all readers of committed records up for good; and a broker that was
-stopped cleanly, and finds no snapshot, takes the records of a transaction without a marker for
-committed ones. Source: Kafka's LogLoader and ProducerStateManager.
+marker never comes, blocks all readers of committed records for good; and a broker that was stopped
+cleanly, and finds no snapshot, takes the records of a transaction without a marker for committed
+ones. Source: Kafka's LogLoader and ProducerStateManager.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ _NO_PRODUCERS_BYTES = len(producer_snapshot.encode(()))
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
-    """The work of a task: end the log in `folder`. `files` are the segments asked for, `written`
-    what became of them; readers see it from `start` on. Picklable.
+    """The work of a task: end the log in `folder`. `files` are the requested segments, `written`
+    the results; readers see it from `start` on. Picklable.
     """
 
     name: str
@@ -65,8 +65,8 @@ class WrittenLog:
 
 @dataclass(frozen=True, slots=True)
 class EndedLog:
-    """The segments that the log keeps. `left_out_last`: it would have gone on to this offset; None:
-    it has all.
+    """The segments that the log keeps. `left_out_last`: the requested log ends with this offset;
+    None: the log has all.
     """
 
     written: tuple[WrittenSegment, ...]
@@ -185,8 +185,8 @@ class _OpenStretch:
 
 
 def _ends(data: memoryview, source: str, position: int) -> bool:
-    """True if a control batch ends its producer's transaction. Of one whose marker is gone, the
-    cleaner had removed the transaction before.
+    """True if a control batch ends its producer's transaction. If a marker is gone, the cleaner had
+    removed its transaction before.
     """
     record = next(iter_records(data, source=source, position=position), None)
     if record is None:
@@ -196,7 +196,7 @@ def _ends(data: memoryview, source: str, position: int) -> bool:
 
 
 def _cut(folder: Path, log: WrittenLog, end: int) -> Iterator[WrittenSegment]:
-    """Writes anew the segment that goes over the end, and removes those behind it."""
+    """Writes anew the segment that the end cuts, and removes those after it."""
     for files, each in zip(log.files, log.written, strict=True):
         if each.last_offset < end and each.log_bytes:
             yield each
@@ -207,7 +207,7 @@ def _cut(folder: Path, log: WrittenLog, end: int) -> Iterator[WrittenSegment]:
 
 
 def _remove(folder: Path, written: WrittenSegment) -> None:
-    """The note goes first: by it a later run would rely on the other files."""
+    """The note is removed first: because of it a later run would rely on the other files."""
     (folder / f"{written.segment_id}{NOTE_SUFFIX}").unlink(missing_ok=True)
     sync_path(folder)
     if not written.log_bytes:
@@ -220,8 +220,9 @@ def _remove(folder: Path, written: WrittenSegment) -> None:
 
 
 def _write_snapshot(folder: Path, files: Sequence[WrittenSegment]) -> None:
-    """Writes the snapshot at the end. What snapshots show open there began below the log, which has
-    nothing of it: without its marker it would be open for good, so it is taken out of all of them.
+    """Writes the snapshot at the end. Transactions that snapshots show as open there began below
+    the log, which has no record of them: without a marker they would be open for good, so they are
+    removed from all snapshots.
     """
     end = files[-1].last_offset + 1
     snapshots = _snapshots(folder)

@@ -29,7 +29,9 @@ TRANSACTION_BYTES = 16 * 1024 * 1024
 """Bytes of keys and values in one transaction, which a killed restore produces once more."""
 
 RECORD_BYTES = 70
-"""Approximate bytes of a record beside key and value: many empty ones fill a transaction, too."""
+"""Approximate bytes of a record in addition to key and value: many empty ones fill a transaction,
+too.
+"""
 
 RUNS_MAX = 4_000_000
 """Runs in the mapping of one partition. Each transaction marker ends a run: a partition with more
@@ -48,7 +50,7 @@ class Since(NamedTuple):
 class PartitionRestore:
     """The work of a task: restore the range `begun` of the partition `source`, as far as the tier
     has it. `slices` are ascending. With `since` only later records are compared. `mapped_bytes_max`
-    limits the packed runs that a comparison returns; 0: the offsets are not asked for. Picklable.
+    limits the packed runs that a comparison returns; 0: the offsets are not requested. Picklable.
     """
 
     source: TopicIdPartition
@@ -86,7 +88,7 @@ class Produced:
 class Compared:
     """The comparison of the target's partition with the source, record by record.
 
-    `runs` are the offsets of both sides (`OffsetRuns`), empty if not asked for. `difference` is the
+    `runs` are the offsets of both sides (`OffsetRuns`), empty if not requested. `difference` is the
     first difference, or None. `unmapped_from`: the runs have reached their limit, and records from
     this source offset on are in none of them; None: they have all records. `offsets_kept`: every
     record has its offset of the source.
@@ -105,7 +107,7 @@ class Compared:
 
 
 def produce_partition(work: PartitionRestore) -> Produced:
-    """Continue where the target's progress ends. Conflict if the target holds another restore."""
+    """Continue where the target's progress ends. Conflict if the target has a different restore."""
     writer = PartitionWriter(
         work.address, work.topic, work.source.partition, work.owner, work.producer_settings
     )
@@ -131,8 +133,8 @@ def _check_goes_on(work: PartitionRestore, progress: Progress) -> None:
     if noted is None or not work.begun.goes_on(noted):
         raise Conflict(
             f"{name} holds a restore of {str(noted or progress.what)!r}, not of "
-            f"{str(work.begun)!r}: restore into another topic (--topic-as NAME), or delete this "
-            "one first",
+            f"{str(work.begun)!r}: restore into a different topic (--topic-as NAME), or delete "
+            "this one first",
             reason="ANOTHER_RESTORE",
         )
     if noted.first_offset != work.begun.first_offset or noted.end_offset != work.begun.end_offset:

@@ -32,7 +32,7 @@ ISOLATION = Isolation.READ_COMMITTED
 @dataclass(frozen=True, slots=True)
 class WantedPartition:
     """The range of a partition to restore, and its `slices` in the tier, ascending. `lost` are
-    skipped offsets (inclusive), asked for but in no segment.
+    skipped offsets (inclusive), requested but in no segment.
     """
 
     begun: Begun
@@ -43,7 +43,7 @@ class WantedPartition:
 @dataclass(frozen=True, slots=True)
 class ProducePlan:
     """The partitions, ascending, and the settings with which tasks read. `missed`: partitions of
-    which no asked offset is in a segment, and these offsets (inclusive).
+    which no requested offset is in a segment, and these offsets (inclusive).
     """
 
     partitions: Mapping[TopicIdPartition, WantedPartition]
@@ -118,8 +118,8 @@ def _going_on(
     if at <= lost_to and not wanted.skip_lost:
         raise Conflict(
             f"the restore of {begun} has come to the offset {at}, but the tier no longer has the "
-            f"offsets {at} to {lost_to}: give --skip-lost to continue behind them, or restore the "
-            "rest into another topic (--topic-as NAME)",
+            f"offsets {at} to {lost_to}: give --skip-lost to continue after them, or restore the "
+            "rest into a different topic (--topic-as NAME)",
             reason="DATA_LOSS",
         )
     return _GoingOn(begun, at, readable_from)

@@ -51,8 +51,8 @@ class Wanted:
 
     @property
     def asked(self) -> str:
-        """A short id of the limits, the same for all runs of one command, whatever offsets they
-        mean by now. Limits by topic and partition may be too long for a target's note.
+        """A short id of the limits, the same for all runs of one command, though the offsets that
+        they mean may change. Limits by topic and partition may be too long for a target's note.
         """
         limits = json.dumps(self._limits(), sort_keys=True)
         return hashlib.sha256(limits.encode()).hexdigest()[:16]
@@ -121,7 +121,7 @@ def holes(slices: Sequence[SegmentSlice]) -> tuple[tuple[int, int], ...]:
 
 
 class AskedOffsets:
-    """The offsets that the limits name for a partition, to tell which of them were not read."""
+    """The offsets that the limits name for a partition, to find those that were not read."""
 
     def __init__(self, wanted: Wanted) -> None:
         self._starts = _by_partition(wanted.starting_offsets, "startingOffsets")
@@ -130,14 +130,14 @@ class AskedOffsets:
     def outside(
         self, source: TopicIdPartition, first: int, end: int
     ) -> tuple[tuple[tuple[int, int], ...], tuple[tuple[int, int], ...]]:
-        """The asked offsets (inclusive) before `first`, and those from `end` on."""
+        """The requested offsets (inclusive) before `first`, and those from `end` on."""
         start, stop = self._of(source)
         before = () if start is None or start >= first else ((start, first - 1),)
         behind = () if stop is None or stop <= end else ((end, stop - 1),)
         return before, behind
 
     def all_of(self, source: TopicIdPartition) -> tuple[tuple[int, int], ...]:
-        """All asked offsets of a partition of which nothing was read."""
+        """All requested offsets of a partition of which no record was read."""
         start, stop = self._of(source)
         return () if start is None or stop is None or start >= stop else ((start, stop - 1),)
 

@@ -37,7 +37,7 @@ class ProducedPartition:
 
 @dataclass(frozen=True, slots=True)
 class MissedPartition:
-    """A partition of which nothing was restored: the asked offsets are in no segment."""
+    """A partition of which no record was restored: the requested offsets are in no segment."""
 
     partition: int
     lost: tuple[tuple[int, int], ...]
@@ -101,7 +101,7 @@ def _not_restored(partition: str, lost: Iterable[tuple[int, int]]) -> Iterable[s
 def _unmapped(partition: str, offset: int) -> str:
     return (
         f"{partition}: the mapping is CUT before the offset {offset} of the source, where it "
-        "reached its limit; move consumer groups at that offset or behind it by time "
+        "reached its limit; move consumer groups at or after that offset by time "
         "(kafka-consumer-groups --reset-offsets --to-datetime)"
     )
 
@@ -141,7 +141,9 @@ class LogDirsReport:
 
     @property
     def ok(self) -> bool:
-        """True if no asked offset is left out; a log that is incomplete otherwise is an error."""
+        """True if no requested offset is left out; a log that is incomplete for any other reason is
+        an error.
+        """
         return all(each.log.left_out_last is None for each in self.partitions)
 
     def as_json(self) -> dict[str, object]:
@@ -176,8 +178,8 @@ class LogDirsReport:
                 yield (
                     f"{each.directory}: the offsets {log.end_offset} to {log.left_out_last} are "
                     "LEFT OUT: transactions that begin there are open at the end of the range, and "
-                    "would hold readers of committed records up for good; a later end or a restore "
-                    "by producing has what is committed of them"
+                    "would block readers of committed records for good; a later end, or a restore "
+                    "by producing, includes their committed records"
                 )
         yield (
             "do the same on every broker that has a replica, then start them: a broker that "

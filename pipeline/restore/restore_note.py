@@ -1,8 +1,9 @@
 """The note that a restore of a partition leaves in its target, by which a later run recognises it.
 Pure.
 
-The tier changes while a restore runs: `latest` means another offset an hour later, and retention
-moves `earliest`. So the note has the limits asked for, and the offsets that they meant then.
+The tier changes while a restore runs: `latest` means a different offset an hour later, and
+retention moves `earliest`. So the note has the requested limits, and the offsets that they meant
+then.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Checks that a topic may take a restore, and gives the configs for a new one. Pure.
 
-A broker deletes records older than `retention.ms`, whenever they were written: a restored history
-would be gone within minutes. Compaction would remove records, LogAppendTime change timestamps.
+A broker deletes records older than `retention.ms`, even if they were written just now: a restored
+history would be gone within minutes. Compaction would remove records, LogAppendTime change
+timestamps.
 """
 
 from __future__ import annotations

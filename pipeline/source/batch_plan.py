@@ -1,4 +1,4 @@
-"""Plans the tasks of a batch query from one look at the tier."""
+"""Plans the tasks of a batch query from one state of the tier."""
 
 from __future__ import annotations
 
@@ -85,8 +85,8 @@ def plan_batch(
 def _end(
     limit: OffsetLimit, partition: TopicIdPartition, end: int, view: PartitionView, pruning: Pruning
 ) -> int:
-    """The end of a partition, behind what only segments in doubt have above it if the query is to
-    read all there is: that is lost, unless a filter leaves it out.
+    """The end of a partition; if the query reads to the end, above the offsets that only segments
+    in doubt have: these are lost, unless a filter leaves them out.
     """
     if isinstance(limit, SpecificOffsets):
         if limit.offsets[partition.topic, partition.partition] >= 0:

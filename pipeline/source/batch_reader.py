@@ -30,7 +30,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, options: Mapping[str, str]) -> None:
         self._given = dict(options)
         self._options = parse_options(self._given)
-        # Refused while the query is planned, before anything is asked of a node or a store.
+        # Refused while the query is planned, before the first request to a node or a store.
         self._options.batch_start()
         self._options.batch_end()
 

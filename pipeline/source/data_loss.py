@@ -1,4 +1,4 @@
-"""Fails or warns, as `failOnDataLoss` decides, when offsets that a query asked for are gone."""
+"""Fails or warns, as `failOnDataLoss` decides, if offsets that a query requested are gone."""
 
 from __future__ import annotations
 

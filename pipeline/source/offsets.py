@@ -151,7 +151,7 @@ def ranges(
 
 
 def beyond(starts: Mapping[TopicIdPartition, int], bounds: Bounds) -> list[str]:
-    """Texts that name the starting offsets behind the end."""
+    """Texts that name the starting offsets after the end."""
     return [
         _beyond(partition, start, bounds[partition])
         for partition, start in sorted(starts.items())
@@ -198,7 +198,7 @@ def _name(partition: TopicIdPartition) -> str:
 
 def _beyond(partition: TopicIdPartition, start: int, within: PartitionBounds) -> str:
     return (
-        f"{_name(partition)}: the starting offset {start} is behind the end of readable offsets, "
+        f"{_name(partition)}: the starting offset {start} is after the end of readable offsets, "
         f"{within.latest}"
     )
 

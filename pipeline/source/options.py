@@ -1,7 +1,7 @@
 """The options of a query: those of spark-sql-kafka, and those that only tiered history needs. Pure.
 
 Names are case-insensitive. An option that is unknown, or has no effect without a broker, is refused
-by its name: silently ignoring an option would give a wrong result that nobody sees.
+by its name: silently ignoring an option would give a wrong result without a sign.
 Source: Spark's KafkaSourceProvider (precedence, defaults and refusals).
 """
 
@@ -240,8 +240,8 @@ def _refuse_pushdown(found: Mapping[str, str]) -> None:
     """
     if _boolean(found, "filterPushdown", default=False):
         raise InvalidRequest(
-            "Spark up to 4.3 keeps what the filters of a frame's first query leave out away from "
-            "all its later queries, which would lack rows: leave it out, and bound the frame by "
+            "Spark up to 4.3 applies the filters of a frame's first query to all its later "
+            "queries, which would lack rows: leave it out, and bound the frame by "
             "assign, startingOffsets, startingTimestamp, endingOffsets or endingTimestamp",
             field="filterPushdown",
         )
@@ -336,7 +336,7 @@ def _isolation(found: Mapping[str, str]) -> Isolation:
 
 
 def _columns(found: Mapping[str, str]) -> tuple[str, ...]:
-    """The columns in the order of the schema, whatever order they are named in."""
+    """The columns in the order of the schema, not in the order of the option."""
     every = (*COLUMNS, HEADERS)
     with_headers = _boolean(found, "includeHeaders", default=False)
     if "columns" not in found:

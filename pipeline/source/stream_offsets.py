@@ -46,7 +46,7 @@ def to_json(offsets: Offsets) -> dict[str, dict[str, Any]]:
 
 
 def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
-    """The positions in a checkpoint; InvalidRequest if another source wrote it."""
+    """The positions in a checkpoint; InvalidRequest if a different source wrote it."""
     positions = {}
     try:
         assert isinstance(checkpoint, dict)
@@ -60,7 +60,7 @@ def parse(checkpoint: object) -> dict[tuple[str, int], Position]:
     except (AssertionError, ValueError, TypeError, AttributeError, InvalidRequest):
         raise InvalidRequest(
             f"the checkpoint holds {str(checkpoint)[:80]!r}, which are not offsets of this data "
-            "source: start the query with another checkpointLocation",
+            "source: start the query with a new checkpointLocation",
             field="checkpointLocation",
         ) from None
     return positions
@@ -87,7 +87,7 @@ def starts(
 def created_anew(
     before: Mapping[tuple[str, int], Position], there: Mapping[tuple[str, int], Position]
 ) -> list[str]:
-    """Texts that name the partitions of `before` that are of another topic now."""
+    """Texts that name the partitions of `before` that are of a different topic now."""
     anew = []
     for (topic, number), position in sorted(before.items()):
         now = there.get((topic, number))
@@ -101,8 +101,8 @@ def created_anew(
 
 
 def joined(seen: Offsets, latest: Offsets) -> dict[TopicIdPartition, int]:
-    """The ends known by now: a node that lags behind another must not lead back to offsets already
-    read, nor may a partition that comes back be read twice. A topic made anew replaces the old one.
+    """The ends known by now: the answer of a node that lags must not lead back to offsets already
+    read, nor may a partition that reappears be read twice. A topic made anew replaces the old one.
     """
     topic_ids = {partition.topic: partition.topic_id for partition in latest}
     found = {one: max(end, seen.get(one, 0)) for one, end in latest.items()}
@@ -115,34 +115,34 @@ def joined(seen: Offsets, latest: Offsets) -> dict[TopicIdPartition, int]:
 def check_reached(partition: TopicIdPartition, begin: int, end: int, view: PartitionView) -> None:
     """Raise RetryLater if the tier does not reach a planned batch's `begin` or `end` (exclusive).
 
-    The end came from the tier, or from its broker, so a tier that ends earlier is behind. If that
-    counted as loss, Spark would commit offsets that nobody has read. InvalidRequest for an end from
-    a node that was behind, which Spark 4.1 asked after a restart: it would be the next batch's
-    start, which would read records again, and Spark repeats the batch until somebody removes it.
+    The end came from the tier, or from its broker, so a tier that ends earlier lags. If that
+    counted as loss, Spark would commit offsets that were never read. InvalidRequest for an end from
+    a node that lagged, which Spark 4.1 asked after a restart: it would be the next batch's start,
+    which would read records again, and Spark repeats the batch until somebody removes it.
     """
     name = f"{partition.topic}-{partition.partition}"
     if end < begin <= view.tier_end:
         raise InvalidRequest(
             f"{name}: the stream has read to offset {begin}, but its next batch was planned to end "
-            f"at {end}, by a node that was behind. In the checkpoint's folder offsets, remove the "
+            f"at {end}, by a node that lagged. In the checkpoint's folder offsets, remove the "
             "file with the highest number, if the folder commits has none of that name, and start "
             "the query again: nothing is lost or read twice",
             field="checkpointLocation",
         )
     if end < begin:
         raise RetryLater(
-            f"{name}: the stream has read to offset {begin}, but the node asked now ends at {end}: "
-            "it is behind; try again later"
+            f"{name}: the stream has read to offset {begin}, but the log of the node asked now "
+            f"ends at {end}: the node lags; try again later"
         )
     if end <= max(begin, view.bounds.latest):
         return
     planned = f"{name}: the batch was planned to read offsets {begin} to {end - 1}"
     if view.tier_end < end:
         raise RetryLater(
-            f"{planned}, but the node or bucket asked now ends before {view.tier_end}: it is "
-            "behind, or another tier. Wait until it has them, or name another in strandline.url or "
-            "strandline.store. If they will never come, start the query with another "
-            "checkpointLocation"
+            f"{planned}, but the log of the node or bucket asked now ends before {view.tier_end}: "
+            "it lags, or is a different tier. Wait until it has them, or name a different one in "
+            "strandline.url or strandline.store. If they will never come, start the query with a "
+            "new checkpointLocation"
         )
     if view.segments and view.segments[-1].last_offset >= view.bounds.latest:
         raise RetryLater(

@@ -44,7 +44,7 @@ JsonOffsets = dict[str, dict[str, Any]]
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query. Reads the catalogue anew whenever Spark asks for the next batch.
 
-    Nothing is opened or refused before the first question: Spark loses an error of a constructor.
+    Nothing is opened or refused before the first call: Spark loses an error of a constructor.
     """
 
     def __init__(
@@ -165,9 +165,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @kept_objects()
     def partitions(self, start: JsonOffsets, end: JsonOffsets) -> list[InputPartition]:
-        """The tasks of one batch, also of one repeated after a restart. Partitions that went since
-        the batch before are told here, too, since Spark 4.1 does not say where the stream stands
-        when it asks for the end.
+        """The tasks of one batch, also of one repeated after a restart. Partitions that disappeared
+        since the batch before are reported here, too, since Spark 4.1 does not pass the stream's
+        position when it asks for the end.
         """
         begins, planned = stream_offsets.parse(start), stream_offsets.parse(end)
         if self._fixed is not None:  # looked up at the start of the query, perhaps hours ago
@@ -181,7 +181,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         views = self._tier.partitions({one: begin or 0 for one, begin in asked.items()})
         bounds = {partition: view.bounds for partition, view in views.items()}
         for one in sorted(ends.keys() - views.keys()):
-            # With nothing to read, all of it may have expired; once it is back, holes are told.
+            # With nothing to read, all of it may have expired; once it is back, holes are reported.
             if asked[one] != ends[one] or self._is_deleted(one.topic, one.topic_id):
                 lost.append(_gone(one.topic, one.partition))
         starts = {
@@ -209,8 +209,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there: Mapping[tuple[str, int], Position],
     ) -> tuple[list[str], dict[TopicIdPartition, int]]:
         """(texts that name the partitions of `before` that were deleted, the positions of those of
-        which all may have expired). The stream goes on there once they are back: what was deleted
-        unread is told then.
+        which all may have expired). The stream continues there once they are back: offsets that
+        were deleted unread are reported then.
         """
         lost, kept = stream_offsets.created_anew(before, there), {}
         for (topic, number), position in sorted(before.items()):
@@ -223,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             kept[one] = position.offset
             if one not in self._told:
                 log.warning(
-                    "%s has no tiered segment any more: the stream goes on at %d once it has",
+                    "%s has no tiered segment any more: the stream continues at %d once it has one",
                     f"{topic}-{number}",
                     position.offset,
                 )
@@ -231,7 +231,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return lost, kept
 
     def _is_deleted(self, topic: str, topic_id: Uuid) -> bool:
-        """True if the topic is not there, or has another id, and not only all of it expired."""
+        """True if the topic does not exist, or has a different id; False if it only expired."""
         catalogue = self._tier.catalogue
         try:
             return all(one.topic_id != topic_id for one in catalogue.partitions(topic))

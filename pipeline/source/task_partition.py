@@ -27,7 +27,7 @@ class TaskPartition(InputPartition):
         self, slices: Task, stores: Mapping[str, StoreConfig], settings: ReadSettings
     ) -> None:
         self.slices = slices
-        # Later segments, perhaps of another store, tell which transactions were aborted.
+        # Later segments, perhaps of a different store, show which transactions were aborted.
         needed = {one.store for part in slices for one in (part.segment, *part.later)}
         self.stores = {name: config for name, config in stores.items() if name in needed}
         self.settings = settings

@@ -43,7 +43,7 @@ log = logging.getLogger("strandline.source")
 class PartitionView:
     """A partition at that moment. `bounds.latest` is the end for a reader of this isolation
     (exclusive), `tier_end` the end of the tier itself. `segments` are all from the wanted offset
-    on, also behind the reader's end, since they tell which transactions before it were aborted.
+    on, also after the reader's end, since they show which transactions before it were aborted.
     """
 
     bounds: PartitionBounds
@@ -52,8 +52,8 @@ class PartitionView:
 
     @property
     def lost_to(self) -> int:
-        """The end for a reader who looks once, and to whom offsets that only segments in doubt have
-        are lost; a later look may find them served.
+        """The end for a reader that reads once, to which offsets that only segments in doubt have
+        are lost; a later read may find them served.
         """
         in_doubt_to = self.bounds.in_doubt_to if self.bounds.latest == self.tier_end else 0
         return max(self.bounds.latest, in_doubt_to)
@@ -66,7 +66,7 @@ class TierView:
         self.catalogue = catalogue
         self.settings = settings
         self.unfinished: set[TopicIdPartition] = set()
-        """Partitions that were asked for and have a folder, but no segment yet."""
+        """Requested partitions that have a folder, but no segment yet."""
         self._stable_ends: dict[TopicIdPartition, tuple[_Last, int]] = {}
 
     def subscribed(
@@ -193,7 +193,7 @@ class TierView:
 
 def _decided(view: PartitionView, stable_end: int) -> PartitionView:
     """The view for read_committed. `stable_end`: the first offset of an open transaction, or the
-    end of the last segment, behind which there may be lost offsets: these hold no reader back.
+    end of the last segment, after which offsets may be lost: these block no reader.
     """
     earliest, latest = view.bounds.earliest, view.bounds.latest
     if view.segments and stable_end <= view.segments[-1].last_offset:

@@ -19,7 +19,7 @@ SHUFFLE_PARTITIONS = "spark.sql.shuffle.partitions"
 SPARKS_OWN = 200
 PER_CORE = 8
 """Partitions of a shuffle for each core of one machine: each of Spark's own 200 takes 60 to 80 ms,
-however little it holds.
+even if it is nearly empty.
 """
 
 

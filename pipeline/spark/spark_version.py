@@ -13,8 +13,8 @@ push-down.
 
 
 def check_spark_version(version: str | None = None) -> None:
-    """Raise InvalidRequest for a version of Spark with another interface of Python data sources.
-    `version` None: the installed one.
+    """Raise InvalidRequest for a version of Spark with a different interface of Python data
+    sources. `version` None: the installed one.
     """
     version = pyspark.__version__ if version is None else version
     lowest, end = SPARK_SUPPORTED

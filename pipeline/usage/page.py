@@ -74,7 +74,7 @@ def usage_page(
             f"{prices.get_1000:g} a thousand reads, {prices.egress_gib:g} a GiB read, in "
             f"{escape(prices.currency)}. Age is the time since an object was written; writes are "
             "the requests that this took; a month has those of the last 30 days. Prices of topics "
-            "and ages are without reads: a bucket does not tell what is read.</p></main>"
+            "and ages are without reads: a bucket does not show which topic is read.</p></main>"
             "</body></html>\n",
         )
     )

@@ -28,7 +28,7 @@ TEXT_CHARACTERS_MAX = 200
 
 @dataclass(frozen=True, slots=True)
 class Prices:
-    """Prices in `currency`; `source` and `as_of` tell where they come from."""
+    """Prices in `currency`; `source` and `as_of` name their origin."""
 
     source: str
     as_of: str

@@ -1,4 +1,4 @@
-"""The content of a tier by topic and age, its price, and the price to come. Pure."""
+"""The content of a tier by topic and age, its price, and the projected price. Pure."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def projections(
     usages: Sequence[TopicUsage], prices: Prices, *, read_bytes: int = 0, read_requests: int = 0
 ) -> list[Projection]:
     """Projections for some topics. `read_bytes` and `read_requests` of a month are the operator's
-    estimate for the whole tier: a bucket does not tell what is read.
+    estimate for the whole tier: a bucket does not show which topic is read.
     """
     size = sum(each.size_bytes for each in usages)
     added = sum(each.recent_bytes for each in usages)

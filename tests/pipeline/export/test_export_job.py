@@ -180,7 +180,7 @@ def test_what_can_not_be_exported_is_named_before_anything_is_written(
     target = tmp_path / "table"
     with pytest.raises(NotFound, match="absent"):
         export.run(context, export_options(target, subscription=Subscription(("absent",))))
-    with pytest.raises(InvalidRequest, match="--first-offset: 1000000 is behind all exportable"):
+    with pytest.raises(InvalidRequest, match="--first-offset: 1000000 is above all exportable"):
         export.run(context, export_options(target, offsets=OffsetRange(1_000_000)))
     with pytest.raises(InvalidRequest, match="--name"):
         export.run(context, export_options(target, name="No-Name"))

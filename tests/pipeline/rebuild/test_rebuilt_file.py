@@ -37,7 +37,7 @@ def test_the_same_snapshot_made_again_is_left_as_it_is(tmp_path: Path) -> None:
 def test_another_snapshot_of_the_name_is_never_written_over(tmp_path: Path) -> None:
     written, _ = write_snapshot(tmp_path, 63, rows(2))
     before = written.read_bytes()
-    with pytest.raises(InvalidRequest, match=f"{written.name} exists already.*other bytes"):
+    with pytest.raises(InvalidRequest, match=f"{written.name} exists already.*different bytes"):
         write_snapshot(tmp_path, 63, rows(3))
     assert written.read_bytes() == before
     assert list(tmp_path.iterdir()) == [written]
@@ -51,7 +51,7 @@ def test_a_file_of_the_name_that_is_not_the_whole_snapshot_is_told(
     whole = written.read_bytes()
     written.write_bytes({"longer": whole + b"\0", "shorter": whole[:-1], "empty": b""}[change])
     before = written.read_bytes()
-    with pytest.raises(InvalidRequest, match="other bytes"):
+    with pytest.raises(InvalidRequest, match="different bytes"):
         write_snapshot(tmp_path, 63, rows(2))
     assert written.read_bytes() == before
 
@@ -85,7 +85,7 @@ def test_of_two_runs_at_once_the_second_is_refused(tmp_path: Path) -> None:
 
     def beside() -> Iterator[tuple[bytes, bytes]]:
         for row in rows(2):
-            with pytest.raises(Conflict, match=f"another rebuild writes to {tmp_path}"):
+            with pytest.raises(Conflict, match=f"a different rebuild writes to {tmp_path}"):
                 write_snapshot(tmp_path, 63, rows(2))
             refused.append("second")
             yield row

@@ -202,7 +202,7 @@ def test_a_run_goes_on_with_its_range_where_the_tier_is_another_by_then(
     assert 0 < len(left) < len(segments)
     later, mapping = replace(tier, found={partition: left}), tmp_path / "mapping.csv"
     mapping.write_text("of the run that saw the first segments")
-    with pytest.raises(InvalidRequest, match="name another file"):
+    with pytest.raises(InvalidRequest, match="name a new file"):
         restored(later, broker, "moved", mapping)
     report = restored(later, broker, "moved", tmp_path / "another.csv")
     (found,), (whole,) = report.partitions, expected.partitions

@@ -170,5 +170,5 @@ def test_a_transaction_open_since_below_the_first_offset_leaves_nothing_to_read(
     monkeypatch.setattr(tier_view, "stable_end", lambda *_: 5)  # its head went with the log start
     committed = {"assign": '{"orders": [0]}', "isolation": "read_committed"}
     assert plan(committed) == []
-    with pytest.raises(Conflict, match="behind the end of readable offsets, 10"):
+    with pytest.raises(Conflict, match="after the end of readable offsets, 10"):
         plan(committed | {"startingOffsets": '{"orders": {"0": 12}}'})

@@ -65,7 +65,7 @@ def test_a_stream_begins_where_it_is_told(tier: MadeUpCatalogue) -> None:
     assert reader(startingOffsets="latest").initialOffset() == at(30, 10)
     specific = reader(startingOffsets='{"orders": {"0": -1, "1": 4}}')
     assert specific.initialOffset() == at(30, 4)
-    with pytest.raises(Conflict, match="orders-1: the starting offset 40 is behind"):
+    with pytest.raises(Conflict, match="orders-1: the starting offset 40 is after"):
         reader(startingOffsets='{"orders": {"0": -1, "1": 40}}').initialOffset()
     with pytest.raises(NotFound, match="parcels"):
         reader(subscribe="parcels").initialOffset()
@@ -87,7 +87,7 @@ def test_a_start_that_is_given_counts_for_a_partition_that_is_tiered_later(
     """As that of a query of the broker, which this one is to go on from."""
     given = json.dumps({"orders": {"0": 30, "1": 0, "2": 50, "3": 0, "4": -1}})
     chosen = {"assign": '{"orders": [0, 1, 2, 3, 4]}'} if strategy == "assign" else {}
-    with pytest.raises(Conflict, match="orders-2: the starting offset 50 is behind the end"):
+    with pytest.raises(Conflict, match="orders-2: the starting offset 50 is after the end"):
         made(startingOffsets=given, **chosen).initialOffset()
     stream = made(startingOffsets=given, failOnDataLoss="false", **chosen)
     start = through_json(stream.initialOffset())
@@ -323,7 +323,7 @@ def test_a_batch_that_is_repeated_waits_for_a_node_that_is_behind(
     newest = tier.tier[P0].pop()
     again = reader(failOnDataLoss=fail)
     with pytest.raises(
-        RetryLater, match=r"orders-0: .* offsets 15 to 29, .* ends before 20: it is"
+        RetryLater, match=r"orders-0: .* offsets 15 to 29, .* ends before 20: it lags"
     ):
         again.partitions(at(15, 0), planned)
     with pytest.raises(RetryLater, match=r"orders-0: .* offsets 20 to 29"):
