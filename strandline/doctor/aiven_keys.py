@@ -10,11 +10,11 @@ from strandline.settings.settings import Settings
 
 
 def check_aiven_keys(settings: Settings) -> Iterator[Finding]:
-    """A finding for each file: it holds a private key whose numbers belong together."""
+    """A finding for each key file: the file holds a consistent private key, or what is wrong."""
     for name, store in settings.stores.items():
         if not store.aiven_keys:
             continue
-        # Here, since few stores have any and the library takes its time.
+        # Imported here: few stores have such keys, and the library is slow to import.
         from rlm.data_plane.aiven_keys import PRIVATE_KEY, AivenKeys
 
         setting = f"stores.{name}.aiven_keys"

@@ -12,8 +12,9 @@ HANDSHAKE_TURNS_MAX = 10
 def valid_until_s(certificate: Path, key: Path, *, of_client: bool) -> float:
     """End of the certificate's validity, in seconds since the epoch.
 
-    OSError (`ssl.SSLError` is one): the files can't be read, don't belong together, or the
-    certificate is not valid now or not for a client or server, as `of_client` says.
+    Raises OSError (`ssl.SSLError` is one) if the files can't be read, if key and certificate don't
+    match, or if the certificate is not valid now or not valid for its use: that of a client if
+    `of_client`, else that of a server.
     """
     shows, looks = (
         (ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER)
@@ -25,9 +26,9 @@ def valid_until_s(certificate: Path, key: Path, *, of_client: bool) -> float:
     showing.verify_mode, looking.verify_mode = ssl.CERT_NONE, ssl.CERT_REQUIRED
     showing.load_cert_chain(certificate, key, "")
     if of_client:
-        looking.load_cert_chain(certificate, key, "")  # a server has to have one
+        looking.load_cert_chain(certificate, key, "")  # a TLS server needs a certificate
     looking.load_verify_locations(certificate)
-    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # its authority is not asked for here
+    looking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # the CA's certificate is not needed
     there, back = ssl.MemoryBIO(), ssl.MemoryBIO()
     ends = (
         showing.wrap_bio(back, there, server_side=not of_client),
@@ -40,4 +41,4 @@ def valid_until_s(certificate: Path, key: Path, *, of_client: bool) -> float:
         shown = ends[1].getpeercert() if ends[1].version() else None
         if shown:
             return ssl.cert_time_to_seconds(str(shown["notAfter"]))
-    raise ssl.SSLError(f"no handshake with {certificate}")
+    raise ssl.SSLError(f"the TLS handshake with {certificate} did not finish")

@@ -1,4 +1,4 @@
-"""Search for the fewest `compatibility` words with which a store does all that a probe needs."""
+"""Search for the fewest `compatibility` values with which a store passes its probe."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Probe = Callable[[StoreConfig], Awaitable[list[ProbeResult]]]
 async def find_compatibility(
     config: StoreConfig, results: Sequence[ProbeResult], probe: Probe
 ) -> Finding | None:
-    """A finding with the words to set; None: no word helps, or none is needed."""
+    """A finding with the `compatibility` values to set; None if none is needed or none helps."""
     failed = {each.name for each in results if not each.ok}
     if config.kind != "s3" or not failed & _MAY_NEED_WORDS:
         return None
@@ -36,7 +36,7 @@ async def find_compatibility(
             return Finding(
                 f"store {config.name}: compatibility",
                 False,
-                "the store lacks a part of S3 that Strandline can do without: set in "
-                f"[stores.{config.name}] compatibility = [{told}]",
+                "the store lacks a part of S3 that Strandline can do without: in "
+                f"[stores.{config.name}] set compatibility = [{told}]",
             )
     return None

@@ -19,7 +19,7 @@ from strandline.settings.settings import Settings
 def check_log_dirs(
     settings: Settings, identity: FormattedIdentity | None
 ) -> tuple[list[Finding], tuple[LocalPartition, ...]]:
-    """Findings about the log directories, and the partitions that are to be tiered."""
+    """Findings about the log directories, and the partitions that the settings file has tiered."""
     paths = settings.kafka.log_dirs
     if not paths and settings.kafka.broker:
         detail = "none are configured: the broker's plug-in sends its segments to this node"
@@ -40,22 +40,22 @@ def check_log_dirs(
     has_topics = not all(is_internal(each.partition.topic) for each in scan.partitions)
     nothing_yet = not (has_topics or scan.problems) and bool(settings.topics.include)
     if nothing_yet:
-        detail += ": the broker has no topics yet; the node finds them once they exist"
+        detail += ": the broker has no topics yet; the node finds new topics by itself"
     elif not scan.partitions and scan.problems:
-        detail += ": none of the broker's can be used; why stands below"
+        detail += ": no partition of the broker can be used, for the reasons below"
     elif not settings.topics.include:
         detail += (
-            ", which has no topics.include: only topics of `strandline topics enable` are tiered, "
-            "which `strandline topics list` shows"
+            ", which has no topics.include: only topics that were enabled with `strandline topics "
+            "enable` are tiered; see `strandline topics list`"
         )
     elif not tiered:
-        detail += ": correct topics.include, which names none of them"
+        detail += ": topics.include matches none of their topics, correct it"
     some = tiered or nothing_yet or (scan.partitions and not settings.topics.include)
     findings = [Finding("log directories", bool(some), detail)]
     if identity is not None and scan.node_id not in (None, identity.node_id):
         detail = (
-            f"of broker {scan.node_id}, but the data directory is of node "
-            f"{identity.node_id}: correct one"
+            f"the log directories belong to broker {scan.node_id}, the data directory to node "
+            f"{identity.node_id}: correct kafka.log_dirs or node.data_dir"
         )
         findings.append(Finding("log directories' broker", False, detail))
     findings += _of_each(paths, scan, tiered)
@@ -82,8 +82,8 @@ def _of_each(
         check = f"log directory {path}"
         if unreadable:
             detail = (
-                f"{len(unreadable)} of {len(segments)} segments to be tiered can't be read, "
-                f"{unreadable[0]} for one: let the node's user read the broker's files"
+                f"{len(unreadable)} of {len(segments)} segments to be tiered can't be read, for "
+                f"example {unreadable[0]}: let the node's user read the broker's files"
             )
             yield Finding(check, False, detail)
         else:
@@ -92,26 +92,26 @@ def _of_each(
 
 
 def check_store_folders(settings: Settings) -> Iterator[Finding]:
-    """Findings about folders of file-system stores: is the disk durable, and has it room."""
+    """A finding for each folder of a file-system store: durable file system, enough free space."""
     for name, store in settings.stores.items():
         if store.path is None or not store.path.is_dir():
-            continue  # the store's own check says what is missing
+            continue  # `check_store` reports a missing folder
         check = f"store {name}: folder {store.path}"
         kind = filesystem_of(store.path)
         free = free_bytes(store.path)
         if kind in doctor_host.VOLATILE:
-            detail = f"on {kind}, which forgets everything at a restart: use a disk"
+            detail = f"on {kind}, which loses its contents at a reboot: use a disk"
             yield Finding(check, False, detail)
         elif free < doctor_host.DISK_FREE_BYTES_MIN:
             yield Finding(check, False, f"only {free >> 20} MiB free on {kind}: make room")
         else:
             together = " and ".join(_beside(store.path, settings))
-            with_ = f", on one disk with {together}, and lost together with it" if together else ""
+            with_ = f", on the same disk as {together} and lost with it" if together else ""
             yield Finding(check, True, f"{free >> 20} MiB free on {kind}{with_}")
 
 
 def _beside(folder: Path, settings: Settings) -> Iterator[str]:
-    """Other directories of ours that are on the same device as `folder`."""
+    """Settings whose directories are on the same device as `folder`."""
     device = folder.stat().st_dev
     ours = {
         "the log directories": settings.kafka.log_dirs,

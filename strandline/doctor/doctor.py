@@ -1,4 +1,4 @@
-"""`strandline doctor`: check everything a node needs, change nothing, say what to do."""
+"""`strandline doctor`: checks all that a node needs and reports what to do; changes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ from strandline.settings.store_configs import store_configs
 
 
 async def examine(settings: Settings) -> list[Finding]:
-    """All checks, in the order in which a start needs them. Never raises for what it examines."""
+    """The findings of all checks, in the order in which a start needs them. A failed check is a
+    finding, not an exception.
+    """
     data_dir = settings.node.data_dir
     found = [
         check_versions(),
@@ -88,14 +90,15 @@ def _tokens(settings: Settings) -> Finding:
         try:
             TokenBook(http.tokens_file)
         except StrandlineError as error:
-            return Finding("who may ask", False, str(error))
+            return Finding("HTTP access", False, str(error))
         if http.tokens_file.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
             detail = (
-                f"others can give themselves a token of role admin: chmod go-w {http.tokens_file}"
+                "users other than the owner of the tokens file can add a token of role admin: "
+                f"chmod go-w {http.tokens_file}"
             )
-            return Finding("who may ask", False, detail)
-        return Finding("who may ask", True, f"holders of the tokens in {http.tokens_file}")
+            return Finding("HTTP access", False, detail)
+        return Finding("HTTP access", True, f"with the tokens in {http.tokens_file}")
     if http.anonymous_role == "none":
-        detail = 'nobody: set http.tokens_file, or on loopback http.anonymous_role = "read"'
-        return Finding("who may ask", False, detail)
-    return Finding("who may ask", True, f"everybody on this machine, role {http.anonymous_role}")
+        detail = 'none: set http.tokens_file, or on loopback http.anonymous_role = "read"'
+        return Finding("HTTP access", False, detail)
+    return Finding("HTTP access", True, f"any user of this machine, role {http.anonymous_role}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check; `detail` is what was found or, if not `ok`, what to do."""
+    """The result of one check. `detail` says what was found and, if not `ok`, what to do."""
 
     check: str
     ok: bool

@@ -1,4 +1,4 @@
-"""Identity in a data directory, read without opening it, since a node may run in it."""
+"""The identity in a data directory, read without its lock, since a node may be running in it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rlmm.data_directory.data_directory import CLUSTER_FILE, META_PROPERTIES
 
 @dataclass(frozen=True, slots=True)
 class FormattedIdentity:
-    """Identity as `strandline format` wrote it."""
+    """The identity that `strandline format` wrote."""
 
     cluster_id: str
     kafka_cluster_id: str
@@ -21,8 +21,8 @@ class FormattedIdentity:
 
 
 def formatted_identity(data_dir: Path) -> FormattedIdentity | None:
-    """The identity; None if the directory is not formatted or can't be read. CorruptData: a file is
-    damaged.
+    """The identity; None if the directory is not formatted or can't be read. Raises CorruptData if
+    a file is damaged.
     """
     source = data_dir / CLUSTER_FILE
     try:

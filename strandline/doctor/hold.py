@@ -1,4 +1,4 @@
-"""Doctor's check of holding: links from each log directory, and directories of nobody known."""
+"""Doctor's check of the hold directories: links can be made in them, and whose they are."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ from strandline.doctor.host import free_bytes
 from strandline.settings.settings import Settings
 
 NONE_IS_HELD = (
-    "nothing is held ({why}): what the broker's retention deletes before it is copied is lost to "
-    "the tier, also the active segment of a partition that nobody writes to for retention.ms"
+    "segments are not held ({why}): a segment that the broker's retention deletes before it is "
+    "copied is lost to the tier, also the active segment of a partition that gets no record for "
+    "retention.ms"
 )
 
 
 def check_hold(settings: Settings, identity: FormattedIdentity | None) -> Iterator[Finding]:
-    """Findings for each hold directory and each log directory without one, or one that nothing is
-    held; leaves no file. `identity` None: of an unformatted node, which has none of its own yet.
+    """A finding for each hold directory and for each log directory without one, or one finding that
+    segments are not held. Leaves no file behind. `identity` is None before `strandline format`;
+    the owners of hold directories are not checked then.
     """
     if settings.holds_beside:
         yield from _check_beside(settings, identity)
@@ -71,12 +73,12 @@ def _check_named(
 
 def _can_link(settings: Settings, path: Path, log_dirs: Sequence[Path]) -> Finding:
     named = ", ".join(str(log_dir) for log_dir in log_dirs)
-    text = f"links from {named} can be made" if named else "no log directory is on its mount now"
+    text = f"segments of {named} can be linked" if named else "no log directory is on its mount now"
     room = free_bytes(path if path.exists() else path.parent)
     if room < settings.hold.free_bytes_min:
         text += (
-            f"; {room >> 20} MiB are free, less than hold.free_bytes_min, so that what the broker "
-            "deletes goes there, too, copied or not: make room, or lower that"
+            f"; {room >> 20} MiB are free, less than hold.free_bytes_min, so segments that the "
+            "broker deletes are released here too, copied or not: make room, or lower the setting"
         )
     return Finding(f"hold {path}", True, text)
 
@@ -89,7 +91,7 @@ def _others(path: Path, identity: FormattedIdentity) -> Iterator[Finding]:
         yield Finding(f"hold {own}", False, why_not_owned(own, owner))
     for each in others(own):
         if is_of_another_node(each, own):
-            text = "of another node of this Kafka cluster; if there is no such node, remove it"
+            text = "belongs to a different node of this Kafka cluster: remove it if that is gone"
             yield Finding(f"hold {each}", True, text)
-        elif each != before:  # it is taken over at the next start
+        elif each != before:  # the node takes `before` over at its next start
             yield Finding(f"hold {each}", False, why_not_used(each, own, before))

@@ -19,15 +19,15 @@ from strandline.node.open_files import files_needed
 from strandline.settings.settings import Settings
 
 DISK_FREE_BYTES_MIN = 1 << 30
-"""The least free space: less could be filled by the metadata log before an operator looks again."""
+"""The least free space of a disk: the metadata log could fill less before an operator notices."""
 
 SUPERVISOR_BYTES = 320 << 20
-"""Memory of a supervisor: 253 MiB were measured with a million segments and full caches; the rest
-is for requests.
+"""Memory of a supervisor: 253 MiB measured with a million segments and full caches, and the rest
+for requests.
 """
 
 WORKER_BYTES = 160 << 20
-"""Memory of a worker without parts under way, its cache of manifests and indexes full."""
+"""Memory of a worker with a full cache of manifests and indexes, without the parts in flight."""
 
 VOLATILE = frozenset({"tmpfs", "ramfs"})
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "fuse.sshfs", "9p", "ceph", "glusterfs"})
@@ -69,48 +69,48 @@ def machine(settings: Settings | None) -> dict[str, Any]:
 
 
 def check_versions() -> Finding:
-    """The versions, with which a bug report begins; never wrong."""
+    """The versions, for bug reports; always ok."""
     found = versions()
     text = f"strandline {found['strandline']}, Python {found['python']}, {found['system']}"
     return Finding("versions", True, text)
 
 
 def check_open_files(settings: Settings) -> Finding:
-    """Check that the hard limit allows every connection of the settings."""
+    """Check that the hard limit of open files allows all connections of the settings."""
     needed = files_needed(settings)
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if hard == resource.RLIM_INFINITY or hard >= needed:
         limit = "unlimited" if hard == resource.RLIM_INFINITY else str(hard)
-        return Finding("open files", True, f"{needed} may be needed, the limit is {limit}")
+        return Finding("open files", True, f"up to {needed} needed, the limit is {limit}")
     return Finding(
         "open files",
         False,
-        f"{needed} may be needed, the hard limit is {hard}: raise it (LimitNOFILE= in systemd, "
+        f"up to {needed} needed, the hard limit is {hard}: raise it (LimitNOFILE= in systemd, "
         "ulimit -Hn), or lower http.connections_max or quorum.connections_max",
     )
 
 
 def check_memory(settings: Settings) -> Finding:
-    """Check that memory is enough for what the settings let the node keep at once."""
+    """Check that there is memory for the worker processes and copies that the settings allow."""
     copier = settings.copier
     parts = copier.part_bytes * (copier.parts_parallel + 1) * copier.parallel_max
     needed = SUPERVISOR_BYTES + settings.worker.count * WORKER_BYTES + parts
     limit, whose = memory_limit_bytes()
     if limit >= needed:
-        detail = f"{needed >> 20} MiB may be needed, {whose} allows {limit >> 20} MiB"
+        detail = f"up to {needed >> 20} MiB needed, {whose} allows {limit >> 20} MiB"
         return Finding("memory", True, detail)
     return Finding(
         "memory",
         False,
-        f"{needed >> 20} MiB may be needed, {parts >> 20} of them for parts under way, and {whose} "
-        f"allows {limit >> 20} MiB: raise that, or lower copier.parallel_max, "
-        "copier.parts_parallel, copier.part_bytes or worker.count",
+        f"up to {needed >> 20} MiB needed, {parts >> 20} of them for the parts that are uploaded "
+        f"at once, and {whose} allows {limit >> 20} MiB: raise that limit, or lower "
+        "copier.parallel_max, copier.parts_parallel, copier.part_bytes or worker.count",
     )
 
 
 def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]:
-    """The smallest of the machine's memory and this process's control group limits, and
-    its owner.
+    """The machine's memory or a lower limit of this process's control groups, with the name of the
+    one that limits.
     """
     machine = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     found = [(machine, "the machine")]
@@ -127,22 +127,22 @@ def memory_limit_bytes(groups: Path = Path("/sys/fs/cgroup")) -> tuple[int, str]
 
 
 def check_data_directory(path: Path) -> Finding:
-    """Check that the directory is formatted, writable, on a durable local disk, with room."""
+    """Check that the directory is formatted, writable, on a durable local disk with free space."""
     check = f"data directory {path}"
     if not (path / META_PROPERTIES).is_file():
         return Finding(check, False, "not formatted: run `strandline format`")
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        return Finding(check, False, "not writable: give it to the node's user")
+        return Finding(check, False, "not writable: chown it to the node's user")
     kind = filesystem_of(path)
     if kind in VOLATILE:
-        detail = f"on {kind}, which forgets everything at a restart: use a disk"
+        detail = f"on {kind}, which loses its contents at a reboot: use a disk"
         return Finding(check, False, detail)
     if kind in REMOTE:
-        detail = f"on {kind}, where locks and fsync can't be relied on: use a local disk"
+        detail = f"on {kind}, where locks and fsync are not reliable: use a local disk"
         return Finding(check, False, detail)
     free = free_bytes(path)
     if free < DISK_FREE_BYTES_MIN:
-        detail = f"only {free >> 20} MiB free: make room for {DISK_FREE_BYTES_MIN >> 20} MiB"
+        detail = f"only {free >> 20} MiB free: free at least {DISK_FREE_BYTES_MIN >> 20} MiB"
         return Finding(check, False, detail)
     state = "in use by a running node" if in_use(path) else "no node is running in it"
     return Finding(check, True, f"formatted, {free >> 20} MiB free on {kind}, {state}")
@@ -155,7 +155,7 @@ def free_bytes(path: Path) -> int:
 
 
 def in_use(data_dir: Path) -> bool:
-    """True while a node holds the directory's lock, which is released again at once."""
+    """True while a node holds the directory's lock."""
     try:
         with (data_dir / LOCK).open("rb") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -167,7 +167,9 @@ def in_use(data_dir: Path) -> bool:
 
 
 def check_paths(settings: Settings) -> Iterator[Finding]:
-    """Find our paths inside a log directory: a broker that finds one there does not start."""
+    """A finding for each path of the settings inside a log directory, since a broker does not start
+    with a foreign directory in its log directory.
+    """
     ours = {"node.data_dir": settings.node.data_dir}
     ours |= {f"hold.dirs {number}": path for number, path in enumerate(settings.hold.dirs or ())}
     for name, store in settings.stores.items():
@@ -176,12 +178,12 @@ def check_paths(settings: Settings) -> Iterator[Finding]:
     for setting, path in ours.items():
         for log_dir in settings.kafka.log_dirs:
             if path.resolve().is_relative_to(log_dir.resolve()):
-                detail = f"lies in the log directory {log_dir}, and a broker would refuse to start"
+                detail = f"is in the log directory {log_dir}, with which the broker does not start"
                 yield Finding(f"{setting} {path}", False, f"{detail}: move it elsewhere")
 
 
 def filesystem_of(path: Path) -> str:
-    """Type of the file system, as the kernel names it; `unknown` where it does not say."""
+    """The kernel's name of the file system's type; `unknown` if /proc can't be read."""
     target = path.resolve()
     best, kind = "", "unknown"
     try:

@@ -1,4 +1,4 @@
-"""Masking of secrets: known ones are replaced wherever they stand in a text."""
+"""Masks secrets in texts: known secrets, and text that looks like a secret."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from strandline.settings.settings import Settings
 
 MASK = "***"
 SECRET_CHARACTERS_MIN = 4
-"""The length of the shortest secret that is masked: shorter ones would blot out ordinary text, and
-protect nothing.
+"""Length of the shortest known secret that is masked: masking shorter ones would destroy ordinary
+text, and they protect nothing.
 """
 
 SECRET_FILE_BYTES_MAX = 1_048_576
@@ -39,7 +39,7 @@ class Masker:
             if len(each) >= SECRET_CHARACTERS_MIN
             for form in (each, json.dumps(each)[1:-1], quote(each, safe=""))
         }
-        # The longest first: a secret may be a part of another one.
+        # Longest first: one secret may be part of a longer one.
         ordered = sorted(long, key=lambda each: (-len(each), each))
         self._known = re.compile("|".join(map(re.escape, ordered))) if ordered else None
 
@@ -55,7 +55,9 @@ class Masker:
 def known_secrets(
     settings: Settings | None, environment: Mapping[str, str], more_files: Iterable[Path]
 ) -> set[str]:
-    """Secrets in files (the settings' and `more_files`), in addresses and in the environment."""
+    """Secrets of files (those of the settings and `more_files`), of stores' URLs, and of the
+    environment.
+    """
     found = {
         value
         for name, value in environment.items()
@@ -70,7 +72,9 @@ def known_secrets(
 
 
 def _in_file(path: Path) -> set[str]:
-    """Secrets in a file: its whole text, each line, and each value of `name = value` lines."""
+    """Secrets of a file: its whole text, each line, and each value of a `name = value` line; none
+    if it can't be read.
+    """
     try:
         with path.open("rb") as file:
             text = file.read(SECRET_FILE_BYTES_MAX).decode(errors="replace").strip()

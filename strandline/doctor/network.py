@@ -66,15 +66,17 @@ async def check_quorum(settings: Settings, identity: FormattedIdentity | None) -
     except StrandlineError as error:
         return [*findings, Finding("quorum", False, str(error))]
     if not peers:
-        return [*findings, Finding("quorum", True, "this node knows of no other voter")]
+        return [*findings, Finding("quorum", True, "this node knows no other voter")]
     if not quorum.listen:
-        detail = "this node is one of several: set quorum.listen, where the others connect"
+        detail = "the quorum has other nodes, which must connect to this one: set quorum.listen"
         findings.append(Finding("quorum", False, detail))
     return [*findings, *await asyncio.gather(*(_reach(*peer) for peer in sorted(peers)))]
 
 
 def _peers(settings: Settings, node_id: int) -> set[tuple[int, str, int]]:
-    """(node id, host, port) of the other nodes: voters of the newest snapshot, and `bootstrap`."""
+    """(node id, host, port) of the other nodes: those of quorum.bootstrap and the voters of the
+    newest snapshot.
+    """
     peers = {parse_peer(each, field="quorum.bootstrap") for each in settings.quorum.bootstrap}
     directory = settings.node.data_dir / METADATA / PARTITION_DIRECTORY
     for snapshot in list_snapshots(OsDisk(), directory)[-1:]:
@@ -87,13 +89,13 @@ async def _reach(node_id: int, host: str, port: int) -> Finding:
     check = f"quorum node {node_id} at {host}:{port}"
     trouble = await trouble_to_connect((host, port))
     if trouble is not None:
-        detail = f"{trouble}: start that node, or correct its address or what is between"
+        detail = f"{trouble}: start that node, or correct its address or the firewalls between"
         return Finding(check, False, detail)
-    return Finding(check, True, "takes connections")
+    return Finding(check, True, "accepts connections")
 
 
 def check_certificates(settings: Settings) -> Iterator[Finding]:
-    """Check each certificate with its key, as TLS would, and for how long it is valid."""
+    """Check each certificate with its key in a TLS handshake, and the days until it expires."""
     http, quorum, kafka, read = settings.http, settings.quorum, settings.kafka, settings.read
     files = (
         ("http.tls_certificate_file", http.tls_certificate_file, http.tls_key_file, False),
@@ -115,20 +117,20 @@ def _certificate(check: str, certificate: Path, key: Path, *, of_client: bool) -
     until = f"{datetime.fromtimestamp(until_s, UTC):%Y-%m-%d %H:%M:%SZ}"
     if days < EXPIRY_WARNING_DAYS:
         return Finding(check, False, f"expires in {days} days, on {until}: renew it")
-    return Finding(check, True, f"good until {until}, {days} days")
+    return Finding(check, True, f"valid until {until}, {days} days")
 
 
 async def check_broker(settings: Settings, tiered: Sequence[LocalPartition]) -> list[Finding]:
     """Check that the broker answers, is the right one, and knows the partitions to be tiered."""
     check = f"broker {settings.kafka.broker}".strip()
     if not settings.kafka.broker:
-        return [Finding(check, True, "none configured: directories are taken as standalone")]
+        return [Finding(check, True, "kafka.broker is not set: directories without a broker")]
     if settings.kafka.broker == ANNOUNCED:
-        return [Finding(check, True, "its plug-in tells the node where it listens: not asked")]
+        return [Finding(check, True, "not tried: its plug-in announces its address to the node")]
     try:
         identity = broker_identity(settings.kafka.log_dirs)
         if identity is None:
-            return [Finding(check, False, "set kafka.log_dirs, which say which broker it must be")]
+            return [Finding(check, False, "set kafka.log_dirs, which name the broker's id")]
         broker = open_broker_view(
             settings.kafka, node_id=identity.node_id, kafka_cluster_id=identity.cluster_id
         )
@@ -151,9 +153,9 @@ async def check_broker(settings: Settings, tiered: Sequence[LocalPartition]) -> 
     silent = {of: word.reason for of, word in answers.items() if isinstance(word, NoAnswer)}
     if silent:
         of, why = next(iter(silent.items()))
-        detail = f"{len(silent)} of {len(answers)} questions have no answer, {of}: {why}"
+        detail = f"{len(silent)} of {len(answers)} requests have no answer, among them {of}: {why}"
         findings.append(
-            Finding(f"{check}: topics", False, f"{detail}. Grant the node DESCRIBE on them")
+            Finding(f"{check}: topics", False, f"{detail}. Grant the node DESCRIBE on the topics")
         )
     elif words:
         leads = sum(isinstance(word, Leads) for word in words.values())

@@ -1,7 +1,7 @@
-"""Files that hold secrets, which only the node's user should be able to read.
+"""Check of the files with secrets: only the node's user should be able to read them.
 
-A group that the node is in may read a file of another user: Kubernetes (`fsGroup`) and systemd
-(`LoadCredential`) hand secrets to a process that is not root that way.
+A file of a different user may be readable for a group of the node's user: this is how Kubernetes
+(`fsGroup`) and systemd (`LoadCredential`) give secrets to a process that is not root.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _OTHERS = stat.S_IWGRP | stat.S_IROTH | stat.S_IWOTH
 
 
 def private_files(settings: Settings) -> dict[str, Path]:
-    """Setting -> file, for every file whose content is a secret."""
+    """The files whose content is a secret, by setting."""
     files = {
         "kafka.sasl_password_file": settings.kafka.sasl_password_file,
         "kafka.ssl_key_file": settings.kafka.ssl_key_file,
@@ -35,7 +35,7 @@ def private_files(settings: Settings) -> dict[str, Path]:
 
 
 def check_private_files(settings: Settings) -> Iterator[Finding]:
-    """A finding for each file: the node can read it, and nobody else can."""
+    """A finding for each file with a secret: readable for the node, and for no other user."""
     for setting, path in private_files(settings).items():
         check = f"{setting} {path}"
         try:
@@ -46,12 +46,12 @@ def check_private_files(settings: Settings) -> Iterator[Finding]:
             continue
         mode = stat.S_IMODE(file.st_mode)
         if mode & _OTHERS or (mode & stat.S_IRGRP and not _handed_to_us(file)):
-            detail = f"others can read or change it (mode {mode:04o}): chmod 600 {path}"
+            detail = f"other users can read or change it (mode {mode:04o}): chmod 600 {path}"
             yield Finding(check, False, detail)
         else:
             yield Finding(check, True, f"private (mode {mode:04o})")
 
 
 def _handed_to_us(file: os.stat_result) -> bool:
-    """True if this process can read the file only by the group's right."""
+    """True if the file belongs to a different user, and to a group of this process."""
     return file.st_uid != os.geteuid() and file.st_gid in (os.getegid(), *os.getgroups())

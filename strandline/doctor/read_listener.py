@@ -1,5 +1,5 @@
-"""Doctor's check of the read listener: free ports before the start, and what a Kafka client finds
-afterwards.
+"""Doctor's check of the read listener: its ports are free before the node starts, and its answers
+to a Kafka client while the node runs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ NODES_TRIED_MAX = 100
 
 
 async def check_read_listener(settings: Settings) -> list[Finding]:
-    """Findings on `read.listen`, which is set."""
+    """Findings about the read listener; `read.listen` must be set."""
     try:
         security = broker_security(settings.kafka)
         if in_use(settings.node.data_dir):
@@ -48,7 +48,7 @@ def _name(read: ReadSettings) -> str:
 
 
 async def _free_ports(settings: Settings, security: BrokerSecurity) -> list[Finding]:
-    """The first port, and that of each broker."""
+    """Findings about the listener's own port and the port for each broker."""
     bootstrap = settings.kafka.bootstrap_addresses()
     brokers = Brokers(bootstrap, "", ambient.monotonic, ambient.new_nonce, security)
     name, (host, port) = _name(settings.read), settings.read.address
@@ -56,7 +56,7 @@ async def _free_ports(settings: Settings, security: BrokerSecurity) -> list[Find
         await brokers.refresh()
     except StrandlineError as error:
         asked = ", ".join(f"{host}:{port}" for host, port in bootstrap)
-        detail = f"no broker of {asked} tells of the others: {error}"
+        detail = f"no broker of {asked} answers with the cluster's brokers: {error}"
         found = [Finding(f"{name}: brokers", False, detail)]
     else:
         found = list(_shown(name, Replica(0, host, port), brokers.known))
@@ -76,15 +76,15 @@ def _shown(name: str, own: Replica, known: dict[int, Address]) -> Iterator[Findi
         yield Finding(
             check,
             False,
-            f"brokers {left_out} have no port here: their id, counted up from read.listen, is no "
-            "port, or it is not below 32768. Choose a lower port",
+            f"brokers {left_out} get no port: the port of read.listen plus their id is no valid "
+            "port, or their id is not below 32768. Choose a lower port",
         )
     else:
-        yield Finding(check, True, f"each of {len(known)} has a port")
+        yield Finding(check, True, f"each of {len(known)} brokers has a port")
 
 
 async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Finding]:
-    """Connect as a client does, and to each node that it is told of."""
+    """Connect as a Kafka client, and then to each node of the answer's metadata."""
     read, name = settings.read, _name(settings.read)
     registered = read.registered()
     assert registered is not None
@@ -96,7 +96,7 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
     why_not = _why_not_asked(read, registered.host, sasl)
     if why_not is not None:
         trouble = await trouble_to_connect((registered.host, registered.port))
-        return [Finding(name, trouble is None, trouble or f"takes connections; {why_not}")]
+        return [Finding(name, trouble is None, trouble or f"accepts connections; {why_not}")]
     endpoint = Endpoint(
         registered.host, registered.port, tls, sasl,
         connect_deadline_s=CONNECT_DEADLINE_S, request_deadline_s=ASK_DEADLINE_S,
@@ -111,24 +111,25 @@ async def _as_a_client(settings: Settings, security: BrokerSecurity) -> list[Fin
 
 
 def _why_not_asked(read: ReadSettings, host: str, sasl: SaslCredentials | None) -> str | None:
-    """The reason why doctor asks nothing; None if it may be a client. The node's password is for
-    the brokers: it is shown in the clear to nobody who answers at the advertised address.
+    """The reason why doctor sends no request after it connected; None if it may be a client. The
+    node's password is for the brokers: it is never sent in the clear to the advertised address,
+    where a different server may answer.
     """
     if read.authentication == "certificate":
-        return "clients need a certificate of read.tls_ca_file: no more is asked"
+        return "no request was sent, since clients need a certificate of read.tls_ca_file"
     if sasl is None:
         return None
     is_private = read.tls_certificate_file is not None or host in LOOPBACK_HOSTS
     if sasl.mechanism not in read.sasl_mechanisms or (
         sasl.mechanism in READABLE and not is_private
     ):
-        return f"the node does not log in there by {sasl.mechanism}: no more is asked"
+        return f"no request was sent, since the node does not log in there with {sasl.mechanism}"
     return None
 
 
 async def _reached(name: str, told: dict[int, Address]) -> Finding:
     if not told:
-        detail = "answers, and tells clients of no node: look at the problem `read` of the node"
+        detail = "its metadata names no node: see the node's problem `read` in `strandline status`"
         return Finding(name, False, detail)
     nodes = sorted(told.items())[:NODES_TRIED_MAX]
     troubles = await asyncio.gather(*(trouble_to_connect(address) for _, address in nodes))
@@ -139,20 +140,22 @@ async def _reached(name: str, told: dict[int, Address]) -> Finding:
     ]
     if silent:
         detail = (
-            f"answers, and sends clients to {_few(silent)}: check read.advertised and the "
-            "firewalls; a replica that ended is left out after nodes.silence_max_s"
+            f"answers, but sends clients to {_few(silent)}: check read.advertised and the "
+            "firewalls; a replica that has ended is left out after nodes.silence_max_s"
         )
         return Finding(name, False, detail)
-    return Finding(name, True, f"answers; all {len(nodes)} nodes that clients are told of do")
+    return Finding(name, True, f"answers, as do all {len(nodes)} nodes of its metadata")
 
 
 def _few(texts: Iterable[str]) -> str:
     first, *rest = texts
-    return first if not rest else f"{first} and {len(rest)} more, where nobody answers"
+    return first if not rest else f"{first}, and {len(rest)} more nodes that do not answer"
 
 
 def _trusting(read: ReadSettings) -> ssl.SSLContext | None:
-    """Trust the listener's own certificate, if it has the name that clients are told."""
+    """A context that trusts the listener's own certificate, if that has the advertised name; None
+    without TLS.
+    """
     if read.tls_certificate_file is None:
         return None
     context = ssl.create_default_context(cafile=read.tls_certificate_file)

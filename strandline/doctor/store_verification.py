@@ -1,7 +1,7 @@
-"""Segments compared with their objects in a store: object exists, length, CRC32C.
+"""Compares segments with their objects in a store: the object exists, its length, its CRC32C.
 
-The store's checksum is trusted where it keeps one. The manifest, which is small, is always read;
-with `deep` every byte is. Requests at once are bounded, and nothing is kept of a whole segment.
+The store's own checksum is trusted if it has one. The manifest, which is small, is always read;
+with `deep` every object is. The number of requests at once and the memory are bounded.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ SEGMENTS_AT_ONCE = 16
 
 @dataclass(frozen=True, slots=True)
 class StoredSegment:
-    """A segment as the metadata has it: length and CRC32C of each object."""
+    """A segment of the metadata; `objects` has (bytes, CRC32C) of each object."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -55,8 +55,8 @@ class StoredSegment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentVerdict:
-    """Result for one segment. `wrong` is a sentence, empty if nothing is. `unproven` objects have
-    the right length, but the store does not know their checksum.
+    """The result for one segment. `wrong` names the wrong objects, empty if all are right.
+    `unproven` counts the objects of the right length whose checksum the store does not have.
     """
 
     segment: StoredSegment
@@ -67,7 +67,9 @@ class SegmentVerdict:
 async def verify_segments(
     tier: TierStore, segments: Sequence[StoredSegment], *, deep: bool
 ) -> list[SegmentVerdict]:
-    """A verdict for each segment, in order. Raises what the store raises, except NotFound."""
+    """A verdict for each segment, in order. Raises the errors of the store except NotFound, which
+    is part of the verdict.
+    """
     slots = asyncio.Semaphore(SEGMENTS_AT_ONCE)
 
     async def verified(segment: StoredSegment) -> SegmentVerdict:
@@ -94,7 +96,7 @@ async def _verify(tier: TierStore, segment: StoredSegment, *, deep: bool) -> Seg
             if info.size == size and (deep or suffix is ObjectSuffix.MANIFEST):
                 found = await _read_crc32c(tier, key)
         except NotFound:
-            wrong.append(f".{suffix} is gone")
+            wrong.append(f".{suffix} is missing")
             continue
         if info.size != size:
             wrong.append(f".{suffix} has {info.size} bytes, not {size}")

@@ -1,6 +1,7 @@
-"""Doctor's checks of a store: every request a node makes, the prefix's owner, the clock.
+"""Doctor's checks of a store: every kind of request that a node makes, the owner of the prefix, and
+the clock.
 
-Probe objects are written under a key of their own and removed again.
+Probe objects are written under keys of their own and removed again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ _NAMES = {"head": "head, CRC32C", "multipart": "multipart, CRC32C"}
 
 
 async def check_store(config: StoreConfig, identity: FormattedIdentity | None) -> list[Finding]:
-    """All findings about one store; a store that can't be opened or is silent gives one finding."""
+    """All findings about one store; one finding if it can't be opened or does not answer."""
     check = f"store {config.name}"
     try:
         store = await open_store(config, **store_surroundings())
@@ -79,7 +80,7 @@ async def _look(
 
 
 async def _found(check: str, looking: Awaitable[tuple[bool, str]]) -> Finding:
-    """The finding of one check; an error in it does not end the others."""
+    """The finding of one check; its error is a finding too, so that the other checks still run."""
     try:
         return Finding(check, *await looking)
     except StrandlineError as error:
@@ -97,23 +98,23 @@ async def _clock(config: StoreConfig, store: ObjectStore) -> tuple[bool, str]:
     try:
         store_ms = (await store.head(key)).last_modified_ms
     finally:
-        with suppress(StrandlineError):  # the probe says what may not be deleted
+        with suppress(StrandlineError):  # the probe reports a missing right to delete
             await store.delete_many([key])
     trouble = compare_clocks(config.name, before_ms, after_ms, store_ms, limit_ms)
-    return trouble is None, trouble or f"at most {limit_ms // 1_000} s from this machine's"
+    return trouble is None, trouble or f"within {limit_ms // 1_000} s of this machine's clock"
 
 
 async def _marker(
     config: StoreConfig, store: ObjectStore, identity: FormattedIdentity | None
 ) -> tuple[bool, str]:
-    """Check which cluster the prefix belongs to."""
+    """Check that the prefix belongs to this cluster, or to no cluster yet."""
     key = cluster_marker_key(config.prefix)
     try:
         data = await read_all(store, key, end=MARKER_BYTES_MAX)
     except NotFound:
         return True, (
-            "none yet: a node claims the prefix at its start, unless its metadata has segments in "
-            "this store and none of them is there"
+            "none yet: a node writes it at its start, unless its metadata has segments in this "
+            "store and none of their objects exists"
         )
     try:
         found = ClusterMarker.decode(data, source=f"{config.name}:{key}")

@@ -1,7 +1,7 @@
-"""`strandline support-bundle`: one archive with what a bug report needs, without secrets.
+"""`strandline support-bundle`: writes one archive for a bug report, without secrets.
 
-Every text is masked. A part that can't be read becomes a member with the error, since a bundle is
-made when something is broken.
+Every text is masked. The member of a source that can't be read has the error as its text, since a
+bundle is made when something is broken.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ QUORUM_STATE = "quorum-state"
 README = """\
 Strandline support bundle, made {when} by strandline {version}.
 
-It holds no secret (keys, passwords and tokens are replaced by ***) and no record of any topic. It
-does hold names: of topics, hosts, directories, buckets; and ids of the clusters. Look through it
-before you pass it on.
+It contains no secret (keys, passwords and tokens are replaced by ***) and no record of any topic.
+It does contain names (of topics, hosts, directories, buckets) and ids of the clusters. Look through
+it before you pass it on.
 
 {members}
 """
@@ -45,7 +45,7 @@ before you pass it on.
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One file of the bundle, and one line about it."""
+    """One file of the bundle; `about` describes it in one line."""
 
     name: str
     about: str
@@ -54,7 +54,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Source of a member; `read` may raise anything."""
+    """The source of a member; `read` may raise any exception."""
 
     name: str
     about: str
@@ -62,16 +62,18 @@ class Source:
 
 
 def gather(sources: list[Source], masker: Masker) -> list[Member]:
-    """All members, masked and bounded. One that fails becomes its own error."""
+    """Read all members, masked and at most MEMBER_BYTES_MAX characters each. The error of a failed
+    one becomes its text.
+    """
     members = []
     for source in sources:
         try:
             text = source.read()
-        except Exception as error:  # noqa: BLE001 - the rest is worth having
-            text = f"could not be had: {type(error).__name__}: {error}\n"
+        except Exception as error:  # noqa: BLE001 - the other members are still useful
+            text = f"could not be read: {type(error).__name__}: {error}\n"
         text = masker.mask(text)
         if len(text) > MEMBER_BYTES_MAX:
-            text = text[:MEMBER_BYTES_MAX] + f"\n... cut at {MEMBER_BYTES_MAX} characters\n"
+            text = text[:MEMBER_BYTES_MAX] + f"\n... cut off at {MEMBER_BYTES_MAX} characters\n"
         members.append(Member(source.name, source.about, text))
     return members
 
@@ -79,9 +81,10 @@ def gather(sources: list[Source], masker: Masker) -> list[Member]:
 def write_bundle(
     path: Path, members: list[Member], *, when: str, version: str, now_ms: int
 ) -> list[Member]:
-    """Write the archive, readable by its owner alone; returns its members, the README first.
+    """Write the archive, readable for its owner only; returns its members, the README first.
 
-    Conflict: `path` exists. InvalidRequest: it can't be written; nothing of it stays.
+    Raises Conflict if `path` exists, InvalidRequest if it can't be written; a partly written file
+    is removed.
     """
     width = max(len(member.name) for member in members)
     listing = "\n".join(f"{member.name:{width}}  {member.about}" for member in members)
@@ -102,7 +105,7 @@ def _write_new(path: Path, data: bytes) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise Conflict(f"{path} exists: name another file with --output") from None
+        raise Conflict(f"{path} exists: name a different file with --output") from None
     except OSError as error:
         raise InvalidRequest(
             f"{path} can't be written ({error.strerror})", field="--output"
@@ -118,7 +121,7 @@ def _write_new(path: Path, data: bytes) -> None:
 
 
 def data_directory_sources(data_dir: Path) -> list[Source]:
-    """Small files of the data directory as they are, and a listing of all."""
+    """Sources for the small files of the data directory, and a listing of all its files."""
     partition = f"{METADATA}/{PARTITION_DIRECTORY}"
     files = (META_PROPERTIES, CLUSTER_FILE, BOOT_COUNTER, f"{partition}/{QUORUM_STATE}")
     return [
@@ -132,7 +135,7 @@ def data_directory_sources(data_dir: Path) -> list[Source]:
         ),
         Source(
             "data-directory/listing.txt",
-            "names, sizes and times of its files (metadata log, snapshots, view)",
+            "names, sizes and times of the data directory's files (metadata log, snapshots, view)",
             lambda: "".join(_listing(data_dir)),
         ),
         Source(
@@ -144,7 +147,7 @@ def data_directory_sources(data_dir: Path) -> list[Source]:
 
 
 def installed() -> str:
-    """Every package of the environment, with its version."""
+    """The installed Python packages with their versions, one per line."""
     lines = {f"{each.name} {each.version}\n" for each in distributions()}
     return "".join(sorted(lines, key=str.lower))
 
@@ -168,13 +171,13 @@ def _listing(root: Path) -> Iterator[str]:
 
 
 def log_tail(path: Path) -> str:
-    """The last lines of a log file; at most LOG_TAIL_BYTES_MAX of them."""
+    """The last whole lines of a log file, at most LOG_TAIL_BYTES_MAX bytes."""
     with path.open("rb") as file:
         size = file.seek(0, os.SEEK_END)
         file.seek(max(0, size - LOG_TAIL_BYTES_MAX))
         data = file.read(LOG_TAIL_BYTES_MAX)
     if size > LOG_TAIL_BYTES_MAX:
-        # The first line may be cut anywhere, even within a secret that then isn't known again.
+        # The first line may be cut within a secret, which masking would not recognise.
         data = data.partition(b"\n")[2]
     return data.decode(errors="backslashreplace")
 

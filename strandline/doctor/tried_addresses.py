@@ -1,4 +1,4 @@
-"""Addresses, tried: to listen on, and to connect to."""
+"""Tries to listen on an address, or to connect to one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CONNECT_DEADLINE_S = 3.0
 
 
 def trouble_to_listen(host: str, port: int) -> str | None:
-    """The reason why nobody can listen there now, and what to do; None: it can be listened on."""
+    """The reason why no process can listen on the address now, and what to do; None if one can."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family) as tried:
@@ -18,7 +18,7 @@ def trouble_to_listen(host: str, port: int) -> str | None:
             tried.bind(address)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            return "another process listens there: stop it, or choose another port"
+            return "a different process listens there: stop it, or choose a different port"
         return f"can't be listened on ({error.strerror}): name an address of this machine"
     except UnicodeError:
         return "can't be listened on (no resolver takes this name): name an address of this machine"
@@ -26,7 +26,7 @@ def trouble_to_listen(host: str, port: int) -> str | None:
 
 
 async def trouble_to_connect(address: tuple[str, int]) -> str | None:
-    """The trouble with a connection there; None: it is taken."""
+    """The reason why no connection can be opened to the address; None if one can."""
     try:
         async with asyncio.timeout(CONNECT_DEADLINE_S):
             _, writer = await asyncio.open_connection(*address)

@@ -214,7 +214,7 @@ def doctor(stage: Stage, number: int) -> str:
 
 
 def test_doctor_connects_as_a_client_does(stage: Stage) -> None:
-    assert doctor(stage, A) == "answers; all 2 nodes that clients are told of do"
+    assert doctor(stage, A) == "answers, as do all 2 nodes of its metadata"
 
 
 def test_both_serve_their_share_of_a_scan(stage: Stage) -> None:

@@ -107,7 +107,7 @@ def test_an_address_that_is_taken_or_is_not_of_this_machine(formatted: Home) -> 
         port = taken.getsockname()[1]
         formatted.sections["http"] = {"port": port}
         check = f"http 127.0.0.1:{port}"
-        assert "another process listens" in formatted.wrong(check)
+        assert "a different process listens" in formatted.wrong(check)
         with open_data_directory(formatted.data):
             assert formatted.findings(code=ExitCode.OK)[check].ok
     assert formatted.findings(code=ExitCode.OK)[check].ok
@@ -208,7 +208,7 @@ async def test_the_broker_has_to_tell_of_each_topic_that_is_to_be_tiered(home: H
     denied = ErrorCode.topic_authorization_failed
     refused = await broker_findings(home, script | {v5.ListOffsetsRequest: offsets(denied)})
     assert not refused["topics"].ok
-    assert "2 of 4 questions" in refused["topics"].detail
+    assert "2 of 4 requests" in refused["topics"].detail
     assert "topic_authorization_failed for orders-1" in refused["topics"].detail
 
     def refuse_topics(request: DescribeConfigsRequest) -> Any:

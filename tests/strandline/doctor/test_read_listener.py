@@ -49,7 +49,7 @@ def test_before_the_start_ports_have_to_be_free_and_a_broker_has_to_answer(
     with listening(port):
         busy = found(formatted, port)
     assert not busy.ok
-    assert f"port {port}: another process listens there" in busy.detail
+    assert f"port {port}: a different process listens there" in busy.detail
     silent = formatted.wrong(f"read listener 127.0.0.1:{port}: brokers")
     assert "no broker of 127.0.0.1:" in silent
 

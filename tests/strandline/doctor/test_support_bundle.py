@@ -41,7 +41,7 @@ def test_a_running_nodes_bundle_says_all_about_it(node: NodeProcess, tmp_path: P
     for name in found:
         assert name in done.stdout
         assert name == "README.txt" or name in found["README.txt"]
-        assert "could not be had" not in found[name], found[name]
+        assert "could not be read" not in found[name], found[name]
     totals = json.loads(found["node/cluster.json"])["totals"]
     assert totals["copy_segment_finished"] == CAPTURED_SEGMENTS
     assert any(each["topic"] == "orders" for each in json.loads(found["node/partitions.json"]))
@@ -133,7 +133,7 @@ def test_trouble_is_told_in_the_bundle_and_does_not_stop_it(tmp_path: Path) -> N
     assert done.exit_code == 0, done.output
     found = members(path)
     assert "is the node running" in found["node/cluster.json"]
-    assert "could not be had" in found["data-directory/quorum-state"]
+    assert "could not be read" in found["data-directory/quorum-state"]
     assert "strandline format" in found["doctor.json"]
 
 
