@@ -1,4 +1,4 @@
-"""The commands of the move, phase by phase: start, switch, back, finish, status."""
+"""The commands of a move from Kafka's own metadata topic: start, switch, back, finish, status."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ PATH = "/v1/migration"
 WHOLE_PATH = "/v1/cluster/migration"
 ASKED_EVERY_S = 0.3
 WAITED_MAX_S = 900.0
-"""The longest wait for a move: a node ends an attempt by `metadata.switch_deadline_s`, long
-before.
+"""Limit of the wait for the end of an attempt; a node ends it after `metadata.switch_deadline_s`,
+long before.
 """
 
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Show the reasons against it; change nothing.")
+    bool, typer.Option("--dry-run", help="Show the reasons against this step; change nothing.")
 ]
 
 
@@ -42,7 +42,7 @@ def start_command(
 ) -> Answer:
     """Begin a move: until `switch`, nodes do not touch topics that brokers tier.
 
-    Run it before any broker gets the bridge. Kafka's metadata topic stays authoritative; needs
+    Run this before any broker gets the bridge. Kafka's metadata topic stays authoritative. It needs
     feature level 2 (`strandline quorum finalize 2`).
 
     Example: `strandline migrate start --why "from Kafka's own metadata topic"`
@@ -60,8 +60,8 @@ def switch_command(
     """Make the metadata log authoritative instead of Kafka's metadata topic.
 
     Brokers pause copying and deleting for about 15 s, reads go on. The topic is read, imported and
-    compared; after any difference, or if there is no end in time, the topic stays authoritative.
-    Exit code 8 then.
+    compared. If there is any difference, or if this takes too long, the topic stays authoritative,
+    and the exit code is 8.
 
     Example: `strandline migrate switch --dry-run`
     """
@@ -75,11 +75,11 @@ def back_command(
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """Make Kafka's metadata topic authoritative again; it was kept up to date with the metadata
-    log.
+    """Make Kafka's metadata topic authoritative again; since `switch` it was kept up to date.
 
-    Brokers pause as for `switch`; both are compared first. Exit code 8 if the metadata log stays
-    authoritative, as it does while there is a segment that StrandlineStorageManager copied.
+    Brokers pause as for `switch`, and topic and log are compared first. The exit code is 8 if the
+    metadata log stays authoritative, as it does while there is a segment that
+    StrandlineStorageManager copied.
 
     Example: `strandline migrate back --why "brokers go back to Kafka's own class"`
     """
@@ -90,13 +90,14 @@ def back_command(
 def finish_command(
     client: NodeClient,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only show the reasons against it.")
+        bool,
+        typer.Option("--yes", help="End the move; without this, only show the reasons against it."),
     ] = False,
     dry_run: DryRunOption = False,
     why: WhyOption = "",
     report: ReportOption = None,
 ) -> Answer:
-    """End the move for good: Kafka's metadata topic is no longer written, and this can't be undone.
+    """End the move for good: Kafka's metadata topic is no longer written; this can't be undone.
 
     Example: `strandline migrate finish --yes --why "two weeks without trouble"`
     """
@@ -143,11 +144,13 @@ def _print_changed(answer: dict[str, Any], *, ended: bool) -> None:
 
 
 _FROZEN = {"switching": "quorum", "back": "kafka"}
-"""Phases that end by themselves, and the phase that each leads to."""
+"""The phases that end by themselves, with the phase to which each leads."""
 
 
 def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
-    """The phase that follows, with a progress bar on the terminal until then."""
+    """Wait for the next phase, with a progress bar on the terminal; returns the view of the node
+    with the newest phase, and the comparison. Raises RetryLater after WAITED_MAX_S.
+    """
     deadline = ambient.monotonic() + WAITED_MAX_S
     bar = Progress(
         TextColumn("{task.description}"),
@@ -171,14 +174,15 @@ def _wait(client: NodeClient, begun: dict[str, Any]) -> dict[str, Any]:
                 bar.update(task, description=attempt["step"] + waits, completed=attempt["share"])
             if ambient.monotonic() > deadline:
                 raise RetryLater(
-                    f"{begun['phase']} still stands; `strandline migrate status` tells on"
+                    f"the phase {begun['phase']} has not ended yet: see its progress with "
+                    "`strandline migrate status`"
                 )
             asyncio.run(ambient.sleep(ASKED_EVERY_S))
 
 
 def _comparison(seen: list[dict[str, Any]], since: int) -> dict[str, Any] | None:
-    """The comparison of the node that carried the attempt to its end; a different node may have
-    begun it.
+    """The comparison of the node that finished the attempt, which a different node may have begun;
+    None if there is none.
     """
     told = (each["comparison"] for each in seen if each["comparison"] is not None)
     mine = [each for each in told if each["since"] == since]
@@ -191,9 +195,9 @@ def _without_node(view: dict[str, Any]) -> dict[str, Any]:
 
 def _print_dry(answer: dict[str, Any], phase: str) -> None:
     for each in answer["in_the_way"]:
-        print_text(f"in the way: {each}")
+        print_text(f"reason against it: {each}")
     if not answer["in_the_way"]:
-        print_text(f"{answer['phase']} -> {phase}: nothing stands in the way")
+        print_text(f"{answer['phase']} -> {phase}: there is no reason against it")
     print_text("nothing was changed")
 
 
@@ -205,7 +209,7 @@ def _print_phase(answer: dict[str, Any]) -> None:
 
 
 def _print_compared(answer: dict[str, Any]) -> None:
-    """Print the comparison, however the attempt ended."""
+    """Print the comparison, if the attempt got that far."""
     comparison = answer["comparison"]
     if comparison is None:
         return
@@ -226,16 +230,16 @@ def _print_status(view: dict[str, Any]) -> None:
     if newest is None:
         return
     if newest["since"] is None:
-        print_text("no move was begun")
+        print_text("no move was started")
     else:
         _print_phase(newest)
     print_table(
-        ["node", "phase", "broker", "acts by", "under way", "heard", "plug-in", "attempt"],
+        ["node", "phase", "broker", "acts by", "in flight", "last call", "plug-in", "attempt"],
         [_row(each) for each in view["seen"]],
     )
     for each in view["seen"]:
         if each["attempt"] is not None and each["attempt"]["waits_for"]:
-            console.print(f"node {each['node']} waits: {each['attempt']['waits_for']}")
+            console.print(f"node {each['node']} waits for: {each['attempt']['waits_for']}")
 
 
 def _row(each: dict[str, Any]) -> tuple[object, ...]:

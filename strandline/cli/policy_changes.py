@@ -1,4 +1,4 @@
-"""Read a topic's policy over HTTP, and change a part of it."""
+"""Reads a topic's policy over HTTP, and changes parts of it."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ def policy_path(topic: str) -> str:
 
 
 def standing_policy(client: NodeClient, topic: str) -> Any:
-    """The policy as it was set, also for an earlier topic of the same name. A change of a switch
-    has to keep everything else, and a retention set for the earlier topic applies to that one only.
+    """The policy that was last set for this name, perhaps for an earlier topic of it. A change of a
+    kill switch has to keep the other parts, and a retention that was set for the earlier topic
+    applies only to that topic.
     """
     policy = client.get(policy_path(topic))
     if policy["set_for"] in (None, policy["topic_id"]):
@@ -28,15 +29,15 @@ def standing_policy(client: NodeClient, topic: str) -> Any:
 
 
 def changed_policy(policy: Mapping[str, Any], changes: Mapping[str, object]) -> dict[str, object]:
-    """The whole policy with some fields changed; the node accepts only whole ones."""
+    """The whole policy with `changes` applied, since the node accepts only whole policies."""
     return {name: policy[name] for name in FIELDS} | dict(changes)
 
 
 def change_policy(
     client: NodeClient, policy: Mapping[str, Any], changes: Mapping[str, object], why: str = ""
 ) -> Any:
-    """Change the policy. Conflict: it changed since `policy` was read. `why` is recorded in the
-    audit.
+    """Change the policy; `why` is recorded in the audit log. Raises Conflict if the policy was
+    changed since `policy` was read.
     """
     body = changed_policy(policy, changes) | {
         "replaces_offset": policy["offset"], "topic_id": policy["topic_id"], "why": why,

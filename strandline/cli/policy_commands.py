@@ -30,7 +30,9 @@ class SwitchChoice(StrEnum):
 
 
 class FollowChoice(StrEnum):
-    """`followed`: records that DeleteRecords removes on the broker also leave the tier."""
+    """The way of the tier with DeleteRecords: `followed` removes from the tier the records that
+    DeleteRecords removes on the broker.
+    """
 
     FOLLOWED = "followed"
     IGNORED = "ignored"
@@ -82,7 +84,7 @@ def policy_set_command(
     delete_records: Annotated[
         FollowChoice | None,
         typer.Option(
-            help="Also remove from the tier what DeleteRecords removes on the broker, or not."
+            help="Remove from the tier what DeleteRecords removes on the broker, or keep it."
         ),
     ] = None,
     dry_run: Annotated[
@@ -91,7 +93,7 @@ def policy_set_command(
     ahead: AheadOption = False,
     topic_id: TopicIdOption = None,
 ) -> Answer:
-    """Change the given parts of a topic's policy, on all nodes; the remaining ones stay.
+    """Change the given parts of a topic's policy, on all nodes; the other parts stay.
 
     Example: `strandline policy set orders --retention-time 90d --retention-size 500GiB`
     """
@@ -100,12 +102,12 @@ def policy_set_command(
         changes["follow_delete_records"] = delete_records is FollowChoice.FOLLOWED
     if not changes:
         raise InvalidRequest(
-            "nothing to change: give --retention-time, --retention-size, --copying, --deleting or "
-            "--delete-records"
+            "no part of the policy is given: give --retention-time, --retention-size, --copying, "
+            "--deleting or --delete-records"
         )
     before = client.get(policy_path(topic), topic_id=topic_id)
     if changes.keys() <= SWITCHES:
-        before = standing_policy(client, topic)  # its retention may be for another topic id
+        before = standing_policy(client, topic)  # its retention may be for an earlier topic id
     if before["offset"] is None and not ahead:
         check_topic_known(client, topic, to_change=True)
     policy = before | changed_policy(before, changes)
@@ -144,7 +146,9 @@ def _changes(
 
 
 def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str, Any]:
-    """The sums of what the next pass would delete in all partitions, by the new retention."""
+    """The sums over all partitions of the segments that the next pass would delete by the new
+    retention.
+    """
     effect: dict[str, Any] = {
         "segments": 0, "expiring_bytes": 0, "tiered_bytes": 0, "partitions_braked": 0,
         "held_back": None,
@@ -168,7 +172,7 @@ def _effect(client: NodeClient, topic: str, body: dict[str, object]) -> dict[str
 
 
 def _trash(client: NodeClient, topic: str, topic_id: str | None) -> dict[str, int]:
-    """The sums of what an earlier retention moved to the trash. It is deleted under any policy."""
+    """The sums of the topic's expired segments in the trash, which are deleted under any policy."""
     found = [
         each
         for each in client.pages("/v1/trash", "partitions", topic=topic)
@@ -179,29 +183,29 @@ def _trash(client: NodeClient, topic: str, topic_id: str | None) -> dict[str, in
 
 def _trash_text(topic: str, trash: dict[str, int]) -> str:
     return (
-        f"{trash['segments']} segments, {human_bytes(trash['size_bytes'])}, are in the trash since "
-        "an earlier retention took them. They are deleted once their time there is over, whatever "
-        f"the policy keeps by now: `strandline trash restore {topic} --why ...` brings them back"
+        f"{trash['segments']} segments, {human_bytes(trash['size_bytes'])}, that expired earlier "
+        "are in the trash. They are deleted once their time there is over, also if the policy now "
+        f"keeps them: `strandline trash restore {topic} --why ...` brings them back"
     )
 
 
 def _effect_text(policy: dict[str, Any], effect: dict[str, Any], *, dry_run: bool) -> str:
-    start = "nothing was changed; with this, " if dry_run else ""
+    start = "nothing was changed; with this change, " if dry_run else ""
     if not effect["segments"]:
         return f"{start}no segment would be deleted now"
     sums = (
         f"{effect['segments']} segments are deleted, {human_bytes(effect['expiring_bytes'])} of "
         f"{human_bytes(effect['tiered_bytes'])}"
     )
-    text = f"{start}{sums}, as soon as retention looks"
+    text = f"{start}{sums}, in the next pass of retention"
     if policy["delete_paused"]:
         text = f"{start}{sums}, once deleting is resumed"
     elif effect["held_back"] is not None:
         text = f"{start}{sums}, but not now: {effect['held_back']}"
     if effect["partitions_braked"]:
         text += (
-            f". In {effect['partitions_braked']} partitions that is too much for one "
-            "pass: retention stops there until `strandline retention accept`"
+            f". In {effect['partitions_braked']} partitions that is above the limit of a pass: "
+            "retention waits there until `strandline retention accept`"
         )
     return text
 
@@ -211,20 +215,20 @@ def _following_text(before: dict[str, Any], policy: dict[str, Any]) -> str:
         return ""
     if policy["follow_delete_records"]:
         return (
-            ". What DeleteRecords removes on the broker, from the node's next look on, is removed "
-            "from the tier as well"
+            ". Records that DeleteRecords removes on the broker from now on are also removed from "
+            "the tier"
         )
-    return ". What DeleteRecords removes on the broker stays in the tier"
+    return ". Records that DeleteRecords removes on the broker stay in the tier"
 
 
 def _fields(policy: dict[str, Any]) -> dict[str, object]:
     offset, set_for = policy["offset"], policy["set_for"]
     when = "never: the defaults apply" if offset is None else f"at metadata offset {offset}"
     if set_for not in (None, policy["topic_id"]):
-        when += f", its retention for topic id {set_for} alone"
+        when += f", its retention only for topic id {set_for}"
     return {
         "topic": policy["topic"],
-        "topic id": policy["topic_id"] or "none is known yet",
+        "topic id": policy["topic_id"] or "not known yet",
         "retention time": time_text(policy["retention_ms"]),
         "retention size": f"{size_text(policy['retention_bytes'])}"
         + ("" if policy["retention_bytes"] is None else " a partition"),

@@ -44,7 +44,7 @@ def _print(quorum: dict[str, Any]) -> None:
     leader = quorum["leader_id"]
     print_fields(
         {
-            "asked of": f"node {quorum['node_id']}, {quorum['state']}",
+            "answered by": f"node {quorum['node_id']}, {quorum['state']}",
             "leader": leader if heard else None,
             "epoch": quorum["leader_epoch"],
             "high watermark": quorum["high_watermark"],
@@ -77,23 +77,25 @@ def _print(quorum: dict[str, Any]) -> None:
 
 
 def _remarks(quorum: dict[str, Any]) -> list[str]:
-    """The conditions that an operator should not overlook."""
+    """Sentences about conditions that an operator should not overlook."""
     found = []
     if quorum["state"] not in LEADS_OR_FOLLOWS:
-        found.append("this node follows no leader: ask the others, and look at their logs")
+        found.append("this node knows no leader: describe the quorum on the other nodes (--url)")
     elif quorum["state"] != "leader":
-        found.append(f"only the leader, node {quorum['leader_id']}, knows the lag of the others")
+        found.append(
+            f"only the leader, node {quorum['leader_id']}, knows the lag of the other replicas"
+        )
     if quorum["uncommitted_voter_change"]:
         found.append("a change of voters is not committed yet")
     if quorum["cut_end_offset"] is not None:
         found.append(
-            f"this node's damaged tail was cut: it does not lead before it has fetched up to "
-            f"offset {quorum['cut_end_offset']} again"
+            f"the damaged end of this node's log was truncated: the node can't become leader "
+            f"before it has fetched the log up to offset {quorum['cut_end_offset']} again"
         )
     if quorum["remembers_nothing"]:
         found.append(
-            "this voter was formatted and has followed no leader since: it may have lost what it "
-            "acknowledged, and the first election needs all voters. Start those that are down"
+            "this voter was formatted and has followed no leader since. It may have lost records "
+            "that it acknowledged, so the first election needs all voters: start the missing ones"
         )
     return found
 
@@ -178,13 +180,13 @@ def can_stop_command(
     client: NodeClient,
     node_id: NodeArgument,
     wait: Annotated[
-        str | None, typer.Option(help="Keep asking until the answer is yes, at most for `2m`.")
+        str | None, typer.Option(help="Repeat the check until the answer is yes, for `2m` at most.")
     ] = None,
 ) -> Answer:
-    """Ask whether the quorum goes on without a node; exit code 9 if not.
+    """Check that the quorum keeps a majority without a node; exit code 9 if not.
 
-    With `--wait`, the question is repeated after a "no", or while no node answers, until the time
-    is over. Any other error ends the command at once.
+    With `--wait`, the check is repeated after a "no", or while no node answers, until the time is
+    over. Any other error ends the command at once.
 
     Example: `strandline quorum can-stop 2 --wait 2m && ssh strand-2 systemctl restart strandline`
     """
@@ -196,7 +198,7 @@ def can_stop_command(
 
 
 def _may_stop(client: NodeClient, node_id: int, *, until_ms: int) -> dict[str, Any]:
-    """The first "yes", or the last answer once the time is over."""
+    """The first answer that is "yes", or the last answer when the time is over."""
     while True:
         in_time = ambient.now_ms() < until_ms
         try:
@@ -227,13 +229,13 @@ def finalize_command(
         bool,
         typer.Option(
             "--observers-upgraded",
-            help="Confirm that observers run the new release: they are not asked.",
+            help="Confirm that the observers run the new release: the leader does not check them.",
         ),
     ] = False,
 ) -> Answer:
     """Raise the feature level once every node is upgraded; this can't be undone.
 
-    The leader's node asks the voters.
+    The leader checks that all voters know the level.
 
     Example: `strandline quorum finalize 2`
     """
@@ -251,23 +253,25 @@ def finalize_command(
 def accept_cut_command(
     client: NodeClient,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Accept the loss of records that only the cut tail had.")
+        bool,
+        typer.Option("--yes", help="Accept the loss of records that only this node's log had."),
     ] = False,
 ) -> Answer:
-    """Let a node vote and lead again after its damaged tail was cut or it was formatted again.
+    """Let a node vote and lead again after the damaged end of its log was truncated, or after it
+    was formatted again.
 
-    Ask that node.
+    Give that node's address with `--url`.
 
     Example: `strandline quorum accept-cut --url http://127.0.0.1:9480 --yes`
     """
     quorum = client.get("/v1/quorum")
     cut = quorum["cut_end_offset"]
     if (cut is not None or quorum["remembers_nothing"]) and not yes:
-        had = "has forgotten what it had" if cut is None else f"had it up to {cut}"
+        had = "may have lost any number of records" if cut is None else f"had it up to {cut}"
         raise InvalidRequest(
             f"node {quorum['node_id']} has its log up to offset {quorum['log_end_offset']} and "
-            f"{had}: records that no other voter has are lost. Bring back the "
-            "voters that are down first; if they are gone for good, say --yes",
+            f"{had}: records that no other voter has are lost then. First start the voters that "
+            "are down; if they are gone for good, give --yes",
             field="--yes",
         )
     quorum = client.change_node("POST", "/v1/quorum/accept-cut")

@@ -1,4 +1,6 @@
-"""`strandline reconcile`: compare a restored cluster with its stores before anything is deleted."""
+"""`strandline reconcile`: compares the metadata of a restarted cluster with its stores, before
+segments are deleted again.
+"""
 
 from __future__ import annotations
 
@@ -20,18 +22,18 @@ def reconcile_command(
     config: ConfigOption = None,
     apply: Annotated[
         bool,
-        typer.Option("--apply", help="Record the result, which allows deletions again."),
+        typer.Option("--apply", help="Record the missing segments, which allows deletions again."),
     ] = False,
     accept_missing: Annotated[
         int | None,
-        typer.Option(help="Exact number of missing segments to give up."),
+        typer.Option(help="Exact number of missing segments that you give up."),
     ] = None,
     take_over: Annotated[
         list[str] | None,
         typer.Option(
             metavar="STORE",
-            help="Take over at once, also without --apply, a store that was left out when this "
-            "cluster began: it still belongs to the lost cluster, which has no node left.",
+            help="Take over at once, also without --apply, a store that was not in the settings "
+            "when this cluster began: it still belongs to the lost cluster, whose nodes are gone.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")] = False,
@@ -88,10 +90,10 @@ def _print(report: ReconcileReport) -> None:
         [
             ("whole in the store", found.whole),
             ("missing", len(found.missing)),
-            ("damaged, with their records there", len(found.damaged)),
-            ("of another RemoteStorageManager, not compared", found.uncompared),
+            ("damaged, but with their records", len(found.damaged)),
+            ("of a different RemoteStorageManager, not compared", found.uncompared),
             *(
-                (f"in the store {store}, which the settings do not name, not compared", rows)
+                (f"in the store {store}, which is not in the settings, not compared", rows)
                 for store, rows in sorted(found.unlisted.items())
             ),
             ("in the store, being copied or deleted", found.unfinished),
@@ -102,8 +104,8 @@ def _print(report: ReconcileReport) -> None:
     _print_segments("damaged", found.damaged)
     if found.damaged:
         print_text(
-            "damaged segments keep their rows and objects: `strandline repair` makes what they "
-            "lack anew, after a restart from a snapshot once this is recorded"
+            "damaged segments keep their rows and objects: `strandline repair` restores the "
+            "objects that they lack; after a restart from a snapshot, record this result first"
         )
     print_text(_conclusion(report))
 
@@ -128,12 +130,12 @@ def _conclusion(report: ReconcileReport) -> str:
     if report.restart is None:
         return "the metadata was not restarted from a snapshot, so there is nothing to record"
     if report.recorded:
-        return "recorded; deletes are allowed again"
+        return "the result is recorded; deletes are allowed again"
     if report.restart.is_reconciled:
-        return "reconciled already"
+        return "the restart was reconciled before; deletes are allowed"
     accept = f" --accept-missing {len(report.comparison.missing)}"
     return (
-        "nothing is deleted until this is recorded: run it again with --apply"
+        "no segment is deleted until this result is recorded: run the command again with --apply"
         f"{accept if report.comparison.missing else ''}. Unknown segments are adopted at "
-        "their partition's first claim, if they are whole and lie in its lineage"
+        "their partition's first claim, if they are whole and in its lineage"
     )

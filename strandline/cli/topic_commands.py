@@ -28,7 +28,7 @@ from strandline.node import ambient
 
 ASKED_EVERY_S = 1.0
 ALL_TOPIC_IDS = "all"
-NOT_MARKED = "nothing of it is marked for deletion"
+NOT_MARKED = "no partition is marked for deletion"
 TopicIdOption = Annotated[
     str | None,
     typer.Option(help="Topic id, or `all`; required if the topic was recreated."),
@@ -42,9 +42,9 @@ topics_app.command("disable")(topics_disable_command)
 
 LIVE = (
     "{topic} still exists in Kafka: this node's broker has {live} of its partitions. After the "
-    "grace the deletion is final: this topic is never tiered again, and what its local "
-    "retention deletes is lost. Only a topic created anew in Kafka is tiered again. To keep less "
-    "of it in the tier, set its policy (`strandline policy set {topic}`)"
+    "grace period the deletion is final: the topic is never tiered again, and records that the "
+    "broker's retention deletes are lost. Only a topic that is created again in Kafka is tiered "
+    "again. To keep less of it in the tier, set its policy (`strandline policy set {topic}`)"
 )
 
 
@@ -53,7 +53,7 @@ LIVE = (
 def topics_list_command(client: NodeClient) -> Answer:
     """List the topics that the node knows from the metadata or its log directories.
 
-    A topic is tiered by its name here; its configs in Kafka may forbid it still.
+    `tiered` says that the topic's name is enabled; its configs in Kafka may still exclude it.
 
     Example: `strandline topics list`
     """
@@ -104,7 +104,8 @@ def topics_delete_command(
     client: NodeClient,
     topic: TopicArgument,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Mark it; without it, only show what would be deleted.")
+        bool,
+        typer.Option("--yes", help="Mark the data; without this, only show what would be deleted."),
     ] = False,
     grace: Annotated[
         str, typer.Option(help="Time until data is deleted: `7d`, `12h`; `0s`: at once.")
@@ -113,7 +114,7 @@ def topics_delete_command(
 ) -> Answer:
     """Mark a topic's data in the tier for deletion; the broker's local log is not touched.
 
-    Copying stops at once. The data is readable until the grace period is over, and until then
+    Copying stops at once. The data is readable until the grace period is over; until then
     `strandline topics undo-delete` removes the mark.
 
     Example: `strandline topics delete orders`, then `strandline topics delete orders --yes`
@@ -130,14 +131,14 @@ def topics_delete_command(
     size = human_bytes(sum(each["remote_bytes"] for each in partitions))
     if change is None:
         text = (
-            f"nothing was marked: --yes marks {segments} segments, {size}, for deletion in {grace}"
+            f"nothing was changed: --yes marks {segments} segments, {size}, for deletion in {grace}"
         )
     else:
-        marked = f"{change['changed']} partitions marked" if change["changed"] else "marked before"
+        marked = f"{change['changed']} partitions marked" if change["changed"] else "already marked"
         text = (
-            f"{marked}; nothing is deleted before "
-            f"{human_time(change['goes_from_ms'])}. `strandline topics undo-delete {topic}` takes "
-            "it back"
+            f"{marked}; the deletion begins at "
+            f"{human_time(change['goes_from_ms'])}. Before that, `strandline topics undo-delete "
+            f"{topic}` removes the marks"
         )
 
     def show() -> None:
@@ -154,15 +155,15 @@ def topics_delete_command(
 def topics_undo_delete_command(
     client: NodeClient, topic: TopicArgument, topic_id: TopicIdOption = ALL_TOPIC_IDS
 ) -> Answer:
-    """Remove the deletion marks of a topic, as long as nothing was deleted.
+    """Remove the deletion marks of a topic, if its deletion has not begun.
 
     Example: `strandline topics undo-delete orders`
     """
     path = f"{topic_path(topic)}/tiered-data/undo"
     change = client.change("POST", path, topic_id=topic_id)
-    text = f"{change['changed']} partitions of {topic} stay"
+    text = f"{change['changed']} partitions of {topic} are no longer marked for deletion"
     if not change["changed"]:
-        text = f"nothing of {topic} was marked for deletion: all of it stays"
+        text = f"no partition of {topic} was marked for deletion: nothing was changed"
     return Answer(change, lambda: print_text(text))
 
 
@@ -172,19 +173,19 @@ def topics_deletion_command(
     client: NodeClient,
     topic: TopicArgument,
     wait: Annotated[
-        str | None, typer.Option(help="Longest wait until everything is deleted: `10m`.")
+        str | None, typer.Option(help="Longest wait for the end of the deletion: `10m`.")
     ] = None,
 ) -> Answer:
     """Show the progress of the deletion of a topic's tiered data.
 
-    Exit code 8: something was left when the wait ended.
+    The exit code is 8 if segments were left when the wait ended.
 
     Example: `strandline topics deletion orders --wait 10m`
     """
     wait_ms = 0 if wait is None else parse_wait_ms(wait, field="--wait")
     partitions = _tiered(client, topic)
     if not partitions and wait is None:
-        raise NotFound(f"nothing of {topic} is in the tier")
+        raise NotFound(f"{topic} has no data in the tier: see `strandline topics list`")
     end_ms = ambient.now_ms() + wait_ms
     with console.status("") as status:
         while partitions and ambient.now_ms() < end_ms:
@@ -197,7 +198,7 @@ def topics_deletion_command(
             _print_partitions(partitions)
             print_text(_deletion_text(partitions) or NOT_MARKED)
         else:
-            print_text(f"nothing of {topic} is in the tier any more")
+            print_text(f"{topic} has no data in the tier any more")
 
     incomplete = partitions and wait is not None
     return Answer(partitions, show, ExitCode.INCOMPLETE if incomplete else ExitCode.OK)
@@ -221,24 +222,26 @@ def _live(client: NodeClient, topic: str, topic_ids: set[str]) -> int:
 def _of_topic_id(
     partitions: list[dict[str, Any]], topic: str, topic_id: str | None
 ) -> list[dict[str, Any]]:
-    """The partitions that a deletion covers, by the node's own rule."""
+    """The partitions that a deletion covers, by the same rule as in the node."""
     if not partitions:
-        raise NotFound(f"nothing of {topic} is in the tier; `strandline topics list` shows what is")
+        raise NotFound(f"{topic} has no data in the tier: see `strandline topics list`")
     ids = sorted({each["topic_id"] for each in partitions})
     if topic_id is None and len(ids) > 1:
         raise InvalidRequest(
-            f"the topic {topic} was made again: say which of {', '.join(ids)}, or all",
+            f"the topic {topic} was recreated: give one of its topic ids {', '.join(ids)}, or all",
             field="--topic-id",
         )
     chosen = [each for each in partitions if topic_id in (None, ALL_TOPIC_IDS, each["topic_id"])]
     if not chosen:
-        raise NotFound(f"{topic} has no data with the topic id {topic_id}; it has {', '.join(ids)}")
+        raise NotFound(
+            f"{topic} has no data with the topic id {topic_id}: give one of {', '.join(ids)}"
+        )
     return chosen
 
 
 def _print_partitions(partitions: list[dict[str, Any]]) -> None:
     print_table(
-        ["partition", "topic id", "segments", "size", "deletion", "goes from"],
+        ["partition", "topic id", "segments", "size", "deletion", "deleted from"],
         [
             (
                 each["partition"],
@@ -254,7 +257,7 @@ def _print_partitions(partitions: list[dict[str, Any]]) -> None:
 
 
 def _deletion_text(partitions: list[dict[str, Any]]) -> str | None:
-    """One line about the deletion of all `partitions`; None if none is marked."""
+    """One line about the progress of the deletion; None if no partition is marked."""
     going = [each for each in partitions if each["delete_state"] is not None]
     if not going:
         return None

@@ -36,7 +36,8 @@ def trash_list_command(
     client: NodeClient,
     topic: Annotated[str | None, typer.Option(help="Only this topic.")] = None,
 ) -> Answer:
-    """List the content of the trash, its end, and the partitions whose retention is on hold.
+    """List the segments in the trash, the time of their deletion, and partitions whose retention is
+    on hold.
 
     Example: `strandline trash list`
     """
@@ -46,11 +47,11 @@ def trash_list_command(
     def show() -> None:
         print_table(COLUMNS, [_row(each) for each in found])
         if page["trash_s"] == 0:
-            print_text("retention.trash_s is 0 on this node: what it lets go is deleted at once")
+            print_text("retention.trash_s is 0 on this node: expired segments are deleted at once")
         if page["delegated_partitions"]:
             print_text(
-                f"{page['delegated_partitions']} partitions are in mode DELEGATED: their "
-                "retention is the broker's, which has no trash"
+                f"{page['delegated_partitions']} partitions are in mode DELEGATED: the broker "
+                "expires their segments, without a trash"
             )
 
     return Answer(page | {"partitions": found, "next_cursor": None}, show)
@@ -66,15 +67,15 @@ def trash_restore_command(
     hold: Annotated[
         bool | None,
         typer.Option(
-            help="Stop its retention until the topic gets a different retention; default: only "
-            "if the policy would delete the same again."
+            help="Put the partitions' retention on hold until the topic gets a different "
+            "retention; default: only if it would delete the same segments again."
         ),
     ] = None,
 ) -> Answer:
     """Restore records that retention hid from readers, or a topic that is marked for deletion.
 
-    Correct a wrong policy first. Retention that would delete the same again at once is put on hold,
-    until the topic gets a different retention or `strandline trash release`.
+    Correct a wrong policy first. If retention would delete the same segments again at once, it is
+    put on hold until the topic gets a different retention or until `strandline trash release`.
 
     Example: `strandline trash restore orders --why "the policy was for logs"`
     """
@@ -106,13 +107,13 @@ def trash_restore_command(
 def trash_release_command(
     client: NodeClient, topic: TopicArgument, why: WhyOption, partition: PartitionArgument = None
 ) -> Answer:
-    """Resume retention that a restore put on hold: its next pass marks what the policy says.
+    """Resume retention that a restore put on hold: its next pass expires segments by the policy.
 
     Example: `strandline trash release orders 0 --why "the policy is right after all"`
     """
     held = [each for each in _of(client, topic, partition) if each["hold"] is not None]
     if not held:
-        raise NotFound(f"retention of {topic} is not held: nothing was changed")
+        raise NotFound(f"the retention of {topic} is not on hold: nothing was changed")
     done = [
         client.change(
             "POST",
@@ -124,7 +125,7 @@ def trash_release_command(
     ]
     return Answer(
         {"partitions": done},
-        lambda: print_text(f"retention of {len(done)} partitions of {topic} goes on"),
+        lambda: print_text(f"retention of {len(done)} partitions of {topic} is resumed"),
     )
 
 
@@ -136,24 +137,24 @@ def trash_empty_command(
     why: WhyOption,
     partition: PartitionArgument = None,
     yes: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it, only say what would be deleted.")
+        bool, typer.Option("--yes", help="Delete; without this, only show what would be deleted.")
     ] = False,
     as_of: Annotated[
         int | None,
         typer.Option(
             min=0,
-            help="Metadata offset that the run without `--yes` prints: segments that came into "
-            "the trash later stay.",
+            help="Metadata offset that a run without `--yes` prints: segments that were moved to "
+            "the trash after it stay.",
         ),
     ] = None,
 ) -> Answer:
-    """Delete segments that retention marked without waiting for their time, for good.
+    """Delete expired segments for good, before their time in the trash is over.
 
     Example: `strandline trash empty orders --why "the disk is full" --yes --as-of 5107`
     """
     if yes and as_of is None:
         raise InvalidRequest(
-            "needed with --yes: a run without it tells what would go, and this number",
+            "--yes needs this metadata offset: run the command without --yes, which prints it",
             field="--as-of",
         )
     found = [each for each in _of(client, topic, partition) if each["marks"]]
@@ -162,7 +163,10 @@ def trash_empty_command(
     ends = [_up_to(each, as_of) for each in found]
     left = ends.count(None)
     if left == len(found):
-        raise Conflict(f"what is in the trash of {topic} came there later: nothing was changed")
+        raise Conflict(
+            f"all segments in the trash of {topic} were moved there after --as-of, so none was "
+            "deleted: run the command without --yes, which prints a new offset"
+        )
     done = [
         client.change(
             "POST",
@@ -181,18 +185,20 @@ def trash_empty_command(
 
 
 def _up_to(of: dict[str, Any], as_of: int | None) -> int | None:
-    """The end of the last mark that was in force at this metadata offset and still is; None if
-    there is none.
+    """The end offset (exclusive) of the highest expiry mark that was recorded up to metadata offset
+    `as_of`, or of all marks if that is None; None if there is no such mark.
     """
     stood = (each for each in of["marks"] if as_of is None or each["marked_at_offset"] <= as_of)
     return max((int(each["before_offset"]) for each in stood), default=None)
 
 
 def _emptied_text(done: list[Any], as_of: int | None, left: int) -> str:
-    """The text of the command's result; `as_of` None: of a run with `--yes`."""
+    """The text of the command's result; `as_of` is None for a run with `--yes`. `left` partitions
+    have only segments that were moved to the trash after `as_of`.
+    """
     segments, size = (sum(each[name] for each in done) for name in ("segment_count", "size_bytes"))
     text = f"{segments} segments of {len(done)} partitions, {human_bytes(size)}"
-    stays = f". Of {left} more partitions all came into the trash later" if left else ""
+    stays = f". All segments of {left} more partitions were moved there later" if left else ""
     if as_of is None:
         return f"{text}, are deleted{stays}"
     return f"nothing was changed: --yes --as-of {as_of} deletes {text}, for good{stays}"
@@ -209,28 +215,28 @@ def _of(client: NodeClient, topic: str, partition: int | None) -> list[dict[str,
 def _not_there(topic: str, partition: int | None, found: list[dict[str, Any]]) -> str:
     if partition is not None and any(each["state"] == "deleted" for each in found):
         return (
-            f"{topic} is marked for deletion as a topic: `strandline trash restore {topic}` brings "
-            "back all of it"
+            f"the whole topic {topic} is marked for deletion, so give no partition: `strandline "
+            f"trash restore {topic}` restores all of it"
         )
     of = topic if partition is None else f"{topic}-{partition}"
-    return f"nothing of {of} is in the trash: nothing was changed"
+    return f"{of} has no segment in the trash, so nothing was changed: see `strandline trash list`"
 
 
 def _undone_text(done: dict[str, Any]) -> str:
-    """The text of an undone deletion. A node of an older release restores and holds nothing in this
-    step, and reports neither.
+    """The text for a topic's undone deletion. A node of an older release neither restores expired
+    segments nor holds retention in this step, and its answer lacks both fields.
     """
-    text = f"{done['changed']} partitions of {done['topic']} are no longer deleted"
+    text = f"{done['changed']} partitions of {done['topic']} are no longer marked for deletion"
     restored, held = done.get("restored", 0), done.get("held", 0)
     if restored:
-        text += f", with what retention had hidden of {restored}"
+        text += f"; of {restored} the expired segments are restored, too"
     if held:
-        text += f". The retention of {held} is held, {_until(done['topic'])}"
+        text += f". The retention of {held} is on hold, {_until(done['topic'])}"
     return text
 
 
 def _until(topic: str) -> str:
-    return f"until the topic has another retention, or `strandline trash release {topic}`"
+    return f"until the topic gets a different retention, or `strandline trash release {topic}`"
 
 
 def _restored_text(done: dict[str, Any]) -> str:
@@ -241,7 +247,7 @@ def _restored_text(done: dict[str, Any]) -> str:
     if not done["hold"]:
         return text
     return (
-        f"{text}. Its retention is held, since it would take them again or that can't be told "
+        f"{text}. Its retention is on hold, since it would delete them again or that is not known "
         f"now, {_until(done['topic'])}"
     )
 
@@ -250,7 +256,7 @@ def _row(each: dict[str, Any]) -> tuple[object, ...]:
     goes = each["goes_from_ms"]
     why = each["marks"][-1]["why"] if each["marks"] else None
     if each["hold"] is not None:
-        why = f"held by {each['hold']['who']}: {each['hold']['why']}"
+        why = f"on hold by {each['hold']['who']}: {each['hold']['why']}"
     return (
         each["topic"], each["partition"], each["state"], each["log_start_offset"],
         each["readable_from_offset"], each["segments"], human_bytes(each["size_bytes"]),

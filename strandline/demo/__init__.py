@@ -1,1 +1,1 @@
-"""The demo's broker, nodes and store."""
+"""The broker's log directory, the nodes and the store of `strandline demo`."""

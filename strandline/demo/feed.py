@@ -1,9 +1,9 @@
-"""The demo's broker: real captured partition directories, put into a log directory bit by bit.
+"""The demo's broker: captured partition directories of a real one, copied into a log directory step
+by step.
 
-Each step adds one segment to every partition, the way a broker rolls: the new segment's files with
-the producer snapshot at its base, then the leader epoch history as far as it reaches, then the high
-watermark. So the segment before becomes sealed and stable, and a node that watches the directory
-sees what it would see beside a broker.
+Each step adds one segment to every partition, in the order in which a broker rolls: the new
+segment's files with the producer snapshot at its base, then the leader epoch history up to its end,
+then the high watermark. So the segment before it becomes sealed, as beside a real broker.
 """
 
 from __future__ import annotations
@@ -33,13 +33,15 @@ class _CapturedPartition:
 
 
 class DemoFeed:
-    """Plays `source` (a captured `log.dirs` entry) into `target`, which must not exist yet."""
+    """Copies `source` (a captured log directory) into `target`, which must not exist yet, step by
+    step.
+    """
 
     def __init__(self, source: Path, target: Path, topics: Sequence[str]) -> None:
         if not (source / "meta.properties").is_file():
             raise NotFound(
-                f"no captured log directory at {source}: run the demo from a checkout of the "
-                "repository, or name one with --log-dir"
+                f"{source} is not a captured log directory: run the demo from a checkout of the "
+                "repository, or name a log directory with --log-dir"
             )
         self._target = target
         marks_file = source / _HIGH_WATERMARKS
@@ -52,7 +54,7 @@ class DemoFeed:
         self.steps = max((len(each.base_offsets) for each in self._partitions), default=0)
         target.mkdir(parents=True)
         shutil.copy(source / "meta.properties", target)
-        if (source / LOG_START_FILE).is_file():  # some begin inside a segment: DeleteRecords
+        if (source / LOG_START_FILE).is_file():  # DeleteRecords moved some log starts
             shutil.copy(source / LOG_START_FILE, target)
         for each in self._partitions:
             (target / each.directory.name).mkdir()
@@ -60,16 +62,16 @@ class DemoFeed:
 
     @property
     def partitions(self) -> tuple[tuple[str, int], ...]:
-        """Topic and number of each partition that is played, in order."""
+        """(topic, partition) of each captured partition, in order."""
         return tuple((each.topic, each.partition) for each in self._partitions)
 
     @property
     def sealed_segments(self) -> int:
-        """Number of sealed segments at the end."""
+        """The number of sealed segments after the last step."""
         return sum(len(each.base_offsets) - 1 for each in self._partitions)
 
     def active_base(self, topic: str, partition: int) -> int:
-        """Base offset of the partition's last segment, which stays active."""
+        """The base offset of the partition's last segment, which stays active."""
         return next(
             each.base_offsets[-1]
             for each in self._partitions
@@ -77,7 +79,7 @@ class DemoFeed:
         )
 
     def play(self, step: int) -> None:
-        """Make segment number `step` (from 0) of every partition the active one."""
+        """Make segment number `step` (from 0) of every partition its active segment."""
         for each in self._partitions:
             if step < len(each.base_offsets):
                 self._roll(each, step)
@@ -92,8 +94,8 @@ class DemoFeed:
         last = step + 1 == len(captured.base_offsets)
         for file in sorted(captured.directory.iterdir()):
             named = parse_segment_file_name(file.name)
-            # The .log goes last: a segment counts from the moment its .log is there. With the last
-            # one comes the snapshot that the broker took above it when it stopped.
+            # The .log is copied last, since a segment exists from then on. The last segment comes
+            # with the producer snapshot that the broker took at the log's end when it stopped.
             if named is None or named[1] == ".log":
                 continue
             if named[0] == base or (last and named[0] > base):
@@ -121,7 +123,7 @@ def _captured(directory: Path, marks: dict[tuple[str, int], int]) -> _CapturedPa
 
 
 def _high_watermark(captured: _CapturedPartition, step: int) -> int:
-    """The captured high watermark, cut to the segments that are there after `step`."""
+    """The captured high watermark, limited to the segments that exist after `step`."""
     if step + 1 >= len(captured.base_offsets):
         return captured.high_watermark
     return min(captured.high_watermark, captured.base_offsets[step + 1])

@@ -1,4 +1,4 @@
-"""The demo's three nodes: formatted as one quorum, each a `strandline node` of its own."""
+"""The demo's three nodes: one quorum, each node a `strandline node` process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from strandline.node.formatting import NewNode, broker_identity, format_for
 from strandline.settings.loading import load_settings
 
 COPIER_ID = 1
-"""Node beside the broker's directory, which copies; the others only keep the metadata with it."""
+"""Id of the node that has the log directory and copies; the other nodes only keep the metadata."""
 NODE_IDS = (COPIER_ID, 2, 3)
 HOST = "127.0.0.1"
 READY_DEADLINE_S = 60.0
@@ -61,7 +61,7 @@ anonymous_role = "read"
 
 @dataclass(frozen=True, slots=True)
 class DemoNode:
-    """One node of the demo; `process` may or may not be running."""
+    """One node of the demo, running or not."""
 
     node_id: int
     url: str
@@ -70,13 +70,13 @@ class DemoNode:
     http: httpx.AsyncClient
 
     async def get(self, path: str) -> Any:
-        """The JSON of one answer. InternalError, with the end of the node's log, when there is
-        none.
+        """The JSON of the node's answer. Raises InternalError, with the end of the node's log, if
+        it does not answer or refuses.
         """
         return (await self._answer(path)).json()
 
     async def body(self, path: str) -> bytes:
-        """The body of one answer; as `get`."""
+        """The body of the node's answer; errors as in `get`."""
         return (await self._answer(path)).content
 
     async def _answer(self, path: str) -> httpx.Response:
@@ -88,7 +88,7 @@ class DemoNode:
         return answer
 
     async def quorum(self) -> dict[str, Any] | None:
-        """The quorum as this node sees it; None while the node does not answer."""
+        """The quorum's state as this node sees it; None while the node does not answer."""
         try:
             answer = await self.http.get(f"{self.url}/v1/quorum")
         except httpx.TransportError:
@@ -97,7 +97,7 @@ class DemoNode:
         return found
 
     async def ready(self) -> bool | None:
-        """True once the node is ready, None before."""
+        """True if the node is ready, else None."""
         try:
             answer = await self.http.get(f"{self.url}/readyz")
         except httpx.TransportError:
@@ -106,7 +106,7 @@ class DemoNode:
 
 
 class DemoNodes:
-    """The nodes, as a context manager that kills those that still run."""
+    """The nodes; as a context manager it kills those that still run at its end."""
 
     def __init__(self, nodes: Sequence[DemoNode]) -> None:
         self._nodes = {node.node_id: node for node in nodes}
@@ -126,11 +126,11 @@ class DemoNodes:
 
     @property
     def processes(self) -> tuple[DemoProcess, ...]:
-        """Processes that `wait_until` watches."""
+        """The nodes' processes, for `wait_until`."""
         return tuple(node.process for node in self)
 
     async def start(self, *node_ids: int) -> None:
-        """Start nodes and return when they are ready."""
+        """Start the nodes with these ids and wait until they are ready."""
         for node_id in node_ids:
             self[node_id].process.start()
         for node_id in node_ids:
@@ -142,7 +142,7 @@ class DemoNodes:
             )
 
     async def leader(self) -> dict[str, Any]:
-        """The quorum as its leader sees it."""
+        """Wait for a leader; returns the quorum's state as the leader sees it."""
 
         async def found() -> dict[str, Any] | None:
             for node in self:
@@ -160,13 +160,13 @@ class DemoNodes:
 def format_nodes(
     home: Path, log_dir: Path, endpoint: str, ports: Sequence[int], http: httpx.AsyncClient
 ) -> DemoNodes:
-    """Write settings, one shared secret and three data directories under `home`; `ports` are two a
-    node. No node runs yet.
+    """Write the settings, the shared secret and the data directories of three nodes under `home`.
+    `ports` are three for the quorum, then three for HTTP. The nodes are not started.
     """
     broker = broker_identity([log_dir])
     assert broker is not None
     _write_private(home / "quorum-secret", ambient.new_nonce())
-    # moto takes any credentials; these are no secret.
+    # moto accepts any credentials; these are no secret.
     _write_private(
         home / "credentials",
         "[default]\naws_access_key_id = demo\naws_secret_access_key = demo\n",
@@ -207,7 +207,7 @@ def format_nodes(
 
 
 def free_ports(count: int) -> list[int]:
-    """`count` different ports that were free a moment ago."""
+    """`count` different ports that are free now."""
     with ExitStack() as stack:
         probes = [stack.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:
@@ -216,6 +216,6 @@ def free_ports(count: int) -> list[int]:
 
 
 def _write_private(path: Path, text: str) -> None:
-    """Write a file that only its owner can read from the first moment on."""
+    """Write a file that only its owner can read, created with that mode."""
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, SECRET_MODE), "w") as file:
         file.write(text)

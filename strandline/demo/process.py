@@ -1,4 +1,4 @@
-"""Child processes of the demo, which end with it and whose output is shown if they fail."""
+"""Child processes of the demo, which end with it; their errors contain the end of their output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 class DemoProcess:
-    """One command in a process group of its own, which can be run again; writes to `log`."""
+    """A command that can be started again and again, with its output in `log`."""
 
     def __init__(self, name: str, command: Sequence[str], log: Path) -> None:
         self.name = name
@@ -32,11 +32,13 @@ class DemoProcess:
 
     @property
     def pid(self) -> int | None:
-        """Process id; None while it does not run."""
+        """The process id; None before the start and after a stop."""
         return None if self._process is None else self._process.pid
 
     def start(self) -> None:
-        """Start it without `STRANDLINE_` variables, which would be settings to it."""
+        """Start the process without the `STRANDLINE_` variables, which would override its
+        settings.
+        """
         kept = {k: v for k, v in os.environ.items() if not k.startswith(OUR_VARIABLES)}
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(  # noqa: S603 - commands of the demo's own
@@ -45,11 +47,11 @@ class DemoProcess:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=kept,
-                process_group=0,  # Ctrl-C is the demo's alone
+                process_group=0,  # Ctrl-C must reach only the demo itself
             )
 
     def stop(self) -> None:
-        """SIGTERM, and SIGKILL if that takes too long."""
+        """Stop the process with SIGTERM, then SIGKILL if it has not ended in STOP_DEADLINE_S."""
         if self._process is not None:
             self._process.terminate()
             with suppress(subprocess.TimeoutExpired):
@@ -57,19 +59,19 @@ class DemoProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Send SIGKILL if it runs. A node's worker ends by itself when its node did."""
+        """Stop the process with SIGKILL if it runs. A node's workers end when their node has."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
             process.wait()
 
     def check(self) -> None:
-        """Raise InternalError, with the end of the output, if the process ended by itself."""
+        """Raise InternalError with the end of the output if the process ended by itself."""
         if self._process is not None and self._process.poll() is not None:
             raise self.failed("ended by itself")
 
     def failed(self, what: str) -> InternalError:
-        """The error to raise, with the end of the process's output."""
+        """The error to raise: the process's name, `what`, and the end of its output."""
         output = self._log.read_text(errors="replace")[-SHOWN_LOG_CHARACTERS:]
         return InternalError(f"{self.name} {what}; the end of its output:\n{output}")
 
@@ -81,7 +83,9 @@ async def wait_until(
     processes: Sequence[DemoProcess],
     deadline_s: float,
 ) -> T:
-    """Call `look` until it returns something. InternalError: a process ended, or time ran out."""
+    """Call `look` until its result is not None, and return that. Raises InternalError if one of the
+    processes ends first, or after `deadline_s`.
+    """
     try:
         async with asyncio.timeout(deadline_s):
             while (found := await look()) is None:
@@ -90,4 +94,4 @@ async def wait_until(
                 await ambient.sleep(POLL_S)
             return found
     except TimeoutError:
-        raise InternalError(f"{what}: not within {deadline_s:.0f} s") from None
+        raise InternalError(f"{what}: waited in vain for {deadline_s:.0f} s") from None

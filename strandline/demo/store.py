@@ -1,4 +1,4 @@
-"""The demo's object store: moto's S3 server in a process of its own, with a bucket."""
+"""The demo's object store: moto's S3 server in a child process, with one bucket."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ START_DEADLINE_S = 60.0
 
 @asynccontextmanager
 async def embedded_s3(home: Path, port: int) -> AsyncIterator[str]:
-    """Run the server while inside; yields its address. RetryLater: moto is not installed."""
+    """Run the server inside this context; yields its URL. Raises RetryLater if moto is not
+    installed.
+    """
     if find_spec("moto") is None:
-        raise RetryLater("the demo's own packages are missing: `make demo` installs them")
+        raise RetryLater("the demo's packages are not installed: install them with `make demo`")
     endpoint = f"http://127.0.0.1:{port}"
     server = DemoProcess(
         "moto's S3 server",

@@ -1,6 +1,6 @@
-"""Clocks and randomness, read here alone and handed to everything else as callables.
+"""The clocks and the randomness of the process. All other code gets them as callables.
 
-Ruff bans other uses (TID251), so that planners are deterministic and tests own time.
+Ruff bans direct uses elsewhere (TID251), so that planners are deterministic and tests set the time.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ _ONE_UUID = Uuid(bytes(15) + b"\x01")
 
 
 def now_ms() -> int:
-    """Wall clock, milliseconds since the epoch."""
+    """The wall clock, in milliseconds since the epoch."""
     return time.time_ns() // 1_000_000
 
 
 def monotonic() -> float:
-    """Seconds of a clock that never goes back; only differences have a meaning."""
+    """A clock that never goes back, in seconds; only differences have a meaning."""
     return time.monotonic()
 
 
 async def sleep(seconds: float) -> None:
-    """Wait, without blocking the loop."""
+    """Wait without blocking the event loop."""
     await asyncio.sleep(seconds)
 
 
@@ -38,7 +38,7 @@ def random_fraction() -> float:
 def new_uuid() -> Uuid:
     """A fresh random Kafka Uuid: never a reserved value, never one whose text starts with `-`.
 
-    A leading dash would be read as an option by command line tools (org.apache.kafka.common.Uuid).
+    Command line tools would read a leading dash as an option (org.apache.kafka.common.Uuid).
     """
     while True:
         raw = bytearray(os.urandom(16))

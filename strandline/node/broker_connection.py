@@ -1,6 +1,7 @@
-"""Connection to the node's own broker, from the `[kafka]` settings and their secret files.
+"""Connections to brokers, from the `[kafka]` settings and their secret files.
 
-Imported only where a broker is configured: the Kafka protocol's schemas are slow to import.
+This module is imported only if a broker is configured: the Kafka protocol's schemas are slow to
+import.
 """
 
 from __future__ import annotations
@@ -19,7 +20,9 @@ if TYPE_CHECKING:
 
 
 def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str) -> BrokerView:
-    """A view of the broker, which must be node `node_id`; it connects at the first question."""
+    """A view of the node's own broker, which must have the id `node_id`. It connects at the first
+    request.
+    """
     return BrokerView(
         broker_connection(kafka, node_id=node_id, kafka_cluster_id=kafka_cluster_id),
         monotonic=ambient.monotonic,
@@ -31,7 +34,9 @@ def open_broker_view(kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: st
 def broker_connection(
     kafka: KafkaSettings, *, node_id: int, kafka_cluster_id: str
 ) -> BrokerConnectionSettings:
-    """Address and credentials of the broker. InvalidRequest: the address is not host:port."""
+    """The address and credentials of the node's broker; the port is 0 until its plug-in announces
+    the address. Raises InvalidRequest if the address is not host:port or a secret can't be read.
+    """
     host, port = ("", "0") if kafka.broker == ANNOUNCED else _address(kafka.broker)
     return BrokerConnectionSettings(
         host=host.strip("[]"),
@@ -50,10 +55,10 @@ def broker_connection(
 
 
 def broker_security(kafka: KafkaSettings) -> BrokerSecurity:
-    """The way to connect to whichever broker, not the node's own alone. InvalidRequest: the
-    credentials are unusable.
+    """TLS and credentials for a connection to any broker of the cluster. Raises InvalidRequest if
+    they can't be used.
     """
-    from kafka_listener.connections.brokers import BrokerSecurity  # for a read replica alone
+    from kafka_listener.connections.brokers import BrokerSecurity  # needed by read replicas only
 
     how = broker_connection(
         kafka.model_copy(update={"broker": ANNOUNCED}), node_id=-1, kafka_cluster_id=""
@@ -64,7 +69,9 @@ def broker_security(kafka: KafkaSettings) -> BrokerSecurity:
 def _address(text: str) -> tuple[str, str]:
     host, _, port = text.rpartition(":")
     if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise InvalidRequest(f"{text!r} is not host:port", field="kafka.broker")
+        raise InvalidRequest(
+            f"{text!r} is not a broker's address: write it as host:port", field="kafka.broker"
+        )
     return host, port
 
 
@@ -74,4 +81,6 @@ def _secret(path: Path | None) -> str:
     try:
         return path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} can't be read as text: {error}") from None
+        raise InvalidRequest(
+            f"{path} can't be read as text ({error}): correct kafka.sasl_password_file"
+        ) from None

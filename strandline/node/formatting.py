@@ -1,4 +1,4 @@
-"""`strandline format`: make a data directory, with the identity of the broker beside it."""
+"""`strandline format`: makes a node's data directory, with the identity of its broker."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from strandline.settings.voter_text import parse_address
 _T = TypeVar("_T")
 
 OTHERS_BY_LISTEN = (
-    "quorum.listen says that this node is one of several, and it would become the only voter of a "
-    "new cluster, which ends the one that another of them may have begun from the snapshot already:"
-    " give the same --cluster-id and --initial-voters on each of them. If the new cluster is this "
-    "node alone, --standalone"
+    "quorum.listen is set, as on a node with other voters, but this node would become the only "
+    "voter of a new cluster. That would end a cluster that a different node may already have begun "
+    "from the snapshot: give the same --cluster-id and --initial-voters on all nodes. If this node "
+    "is to be the only voter, give --standalone"
 )
 
 ALONE_BY_ACCIDENT = (
-    "a cluster id or quorum.bootstrap names a quorum, and this node would become the only voter of "
-    "one of its own. To join the one that exists (also as a voter whose disk was lost, once it is "
-    "removed there), give --no-initial-voters; to make a new one of several, --initial-voters; a "
-    "new one of this node alone, --standalone"
+    "a cluster id or quorum.bootstrap is given, which names a quorum, but this node would become "
+    "the only voter of a new quorum. To join the existing quorum (also as a voter that lost its "
+    "disk, once it is removed there), give --no-initial-voters; for a new quorum of several nodes, "
+    "give --initial-voters; for a new quorum of this node alone, give --standalone"
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewNode:
-    """Choices for a node to be made.
+    """The operator's choices for a new node.
 
-    `initial_voters` None makes a quorum of this node alone; an empty tuple, a node that joins one.
-    A new quorum of several needs the same `cluster_id` and voters on each node. If a cluster id or
-    `quorum.bootstrap` suggests other nodes, `standalone` has to confirm a quorum of one. Kafka's
-    cluster id and the node id default to those of the log directories.
+    `initial_voters` None makes a new quorum of this node alone; an empty tuple makes a node that
+    joins an existing quorum. A new quorum of several nodes needs the same `cluster_id` and voters
+    on each. If a cluster id or `quorum.bootstrap` suggests other nodes, `standalone` has to confirm
+    a quorum of one. Kafka's cluster id and the node id default to those of the log directories.
     """
 
     cluster_id: Uuid | None = None
@@ -64,8 +64,9 @@ def format_for(
 ) -> bool:
     """Make the data directory of `settings`; True if it was made.
 
-    `only_if_absent` keeps a formatted directory. `from_snapshot` (a file, or `latest`) takes over a
-    lost tier, if it is `confirmed` that its cluster is no more.
+    With `only_if_absent` a formatted directory is kept, and the result is False. `from_snapshot` (a
+    file, or `latest`) takes over the tier of a lost cluster, if it is `confirmed` that none of its
+    nodes is left.
     """
     data_dir = settings.node.data_dir
     if only_if_absent and (data_dir / META_PROPERTIES).is_file():
@@ -94,7 +95,7 @@ def format_for(
         return True
     if not voters:
         raise InvalidRequest(
-            "a node that joins a quorum gets its snapshot from the quorum: leave it out",
+            "a node that joins a quorum gets the snapshot from its leader: leave this option out",
             field="--from-snapshot",
         )
     taken = event_loop.run(
@@ -114,7 +115,8 @@ def format_for(
 def _check_way(new: NewNode, *, alone_by_accident: bool) -> None:
     if new.initial_voters is not None and new.cluster_id is None:
         raise InvalidRequest(
-            "give the cluster's id, the same on each node (`strandline random-uuid` makes one)",
+            "--initial-voters needs the cluster's id: give the same on each node (`strandline "
+            "random-uuid` makes one)",
             field="--cluster-id",
         )
     if new.initial_voters is None and alone_by_accident:
@@ -122,14 +124,16 @@ def _check_way(new: NewNode, *, alone_by_accident: bool) -> None:
 
 
 def _check_alone(settings: Settings) -> None:
-    """Each node of several that began a cluster of its own would take the prefix from the last."""
+    """Raise InvalidRequest if other nodes seem to be planned: if each of them began a cluster of
+    its own, each would take the stores' prefix from the one before.
+    """
     if settings.quorum.listen:
         raise InvalidRequest(OTHERS_BY_LISTEN, field="--standalone")
 
 
 async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
-    """Write the first line of the new node's audit. RetryLater: the disk takes none; all else is
-    done.
+    """Write the first line of the new node's audit log. Raises RetryLater if it can't be written;
+    everything else is done by then.
     """
     why = (
         f"from the cluster {taken.predecessor}, with its snapshot {taken.snapshot}; stores: "
@@ -149,7 +153,7 @@ async def _keep_takeover(data_dir: Path, taken: TakenOver, by: str) -> None:
 def _initial_voters(
     given: tuple[Voter, ...] | None, own_id: int, settings: Settings
 ) -> tuple[Uuid, tuple[Voter, ...]]:
-    """This node's directory id and the voters; without `given`, this node alone."""
+    """This node's directory id, and the voters: `given`, or if that is None this node alone."""
     own = next((each for each in given or () if each.node_id == own_id), None)
     directory_id = own.directory_id if own else ambient.new_uuid()
     if given is None:
@@ -158,7 +162,7 @@ def _initial_voters(
 
 
 def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
-    """Endpoint where the other nodes reach this one; empty without a listener."""
+    """The endpoint where the other nodes reach this one; empty without a listener."""
     address = settings.quorum.advertised or settings.quorum.listen
     if not address:
         return ()
@@ -166,7 +170,9 @@ def _endpoints(settings: Settings) -> tuple[Endpoint, ...]:
 
 
 def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
-    """Identity of the broker in the first log directory; None if none is configured."""
+    """The broker's identity from the first log directory; None without log directories. Raises
+    InvalidRequest if it can't be read.
+    """
     if not log_dirs:
         return None
     path = log_dirs[0] / META_PROPERTIES
@@ -175,27 +181,31 @@ def broker_identity(log_dirs: list[Path]) -> MetaProperties | None:
     except OSError as error:
         raise InvalidRequest(
             f"{log_dirs[0]} is not a Kafka log directory: {META_PROPERTIES} can't be read "
-            f"({error.strerror})",
+            f"({error.strerror}). Correct the setting, or let the node's user read the directory",
             field="kafka.log_dirs",
         ) from None
 
 
 def _check_identity(new: NewNode) -> None:
-    """Name all that is missing at once, where no broker's directory tells it."""
+    """Raise InvalidRequest with all missing options, since no log directory has their values."""
     given = {"--node-id": new.node_id, "--kafka-cluster-id": new.kafka_cluster_id}
     missing = [option for option, value in given.items() if value is None]
     if missing:
         raise InvalidRequest(
-            "give what is named here, or set kafka.log_dirs, where it is read from",
+            "these options are missing: give them, or set kafka.log_dirs, from which their values "
+            "are read",
             field=", ".join(missing),
         )
 
 
 def _chosen(option: str, given: _T | None, found: _T | None) -> _T:
-    """The operator's value or that of the broker's directory; both must agree."""
+    """The value that the operator gave or the one found in the log directory; if both exist they
+    must be equal.
+    """
     if given is not None and found is not None and given != found:
         raise InvalidRequest(
-            f"{given} was given, but the log directory says {found}: leave it out, or correct one",
+            f"{given} was given, but the log directory has {found}: leave the option out, or "
+            "correct it or kafka.log_dirs",
             field=option,
         )
     chosen = found if given is None else given

@@ -1,8 +1,9 @@
-"""`python -m strandline.node.health_check [FILE]`: ask the node on this machine if it is alive.
+"""`python -m strandline.node.health_check [FILE]`: checks that the node on this machine is alive.
 
 The container's health check runs every few seconds, so it reads only the three settings that it
 needs: loading all of them takes ten times the CPU. FILE is the settings file, by default
-STRANDLINE_CONFIG. Exit code 0: the node answers; 1: it does not, and standard error says why.
+STRANDLINE_CONFIG. The exit code is 0 if the node answers and 1 if not; standard error has the
+reason.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _LOOPBACK_OF = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S
 
 
 def http_settings(environment: Mapping[str, str], file: Path | None) -> dict[str, Any]:
-    """The `[http]` section as the node reads it: the environment over the file.
+    """The `[http]` section of the file, overridden by the environment as in the node.
 
-    Raises OSError or tomllib.TOMLDecodeError for a file that can't be read.
+    Raises OSError or tomllib.TOMLDecodeError if the file can't be read.
     """
     section = {} if file is None else dict(tomllib.loads(file.read_text()).get("http", {}))
     for name in ("host", "port", "tls_certificate_file"):
@@ -36,7 +37,9 @@ def http_settings(environment: Mapping[str, str], file: Path | None) -> dict[str
 
 
 def ask(section: Mapping[str, Any]) -> None:
-    """Raise OSError, ValueError or http.client.HTTPException unless /healthz answers 200."""
+    """Request /healthz; raises OSError, ValueError or http.client.HTTPException unless the answer
+    is 200.
+    """
     host = str(section.get("host", DEFAULT_HOST))
     host, port = _LOOPBACK_OF.get(host, host), int(section.get("port", DEFAULT_PORT))
     certificate = section.get("tls_certificate_file")
@@ -57,7 +60,9 @@ def ask(section: Mapping[str, Any]) -> None:
 
 
 def _trusting(certificate: str) -> ssl.SSLContext:
-    """Trust the node's own certificate and nothing else; its names are for other machines."""
+    """A context that trusts only the node's own certificate. Its host names are not checked, since
+    they are those for other machines.
+    """
     context = ssl.create_default_context(cafile=certificate)
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     context.check_hostname = False
@@ -65,7 +70,7 @@ def _trusting(certificate: str) -> ssl.SSLContext:
 
 
 def main(arguments: list[str]) -> int:
-    """Ask the node; return the exit code."""
+    """Check the node; returns the exit code."""
     named = arguments[0] if arguments else os.environ.get("STRANDLINE_CONFIG")
     try:
         ask(http_settings(os.environ, None if named is None else Path(named)))

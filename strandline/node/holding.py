@@ -1,4 +1,4 @@
-"""Build the hold, which keeps segments from the broker's local retention, from the settings."""
+"""Builds the hold from the settings; the hold keeps segments from the broker's local retention."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ def open_hold(
     on_event: OnEvent,
     building: AsyncExitStack | ExitStack,
 ) -> Hold | None:
-    """The hold; None without hold directories. Its directories are this process's until `building`
-    is closed; one that another node owns is a problem, and the node runs without it: what it does
-    not hold is lost to it if the broker deletes it first, as without any hold.
+    """The hold; None without hold directories. This process owns its directories until `building`
+    is closed. If a different node owns one, the hold reports a problem and the node runs without
+    that directory: segments that are not held are lost if the broker deletes them before they are
+    copied.
 
-    InvalidRequest: a directory of hold.dirs can't be used. Refused: it can't be locked, or what an
-    earlier version held can't be taken over.
+    Raises InvalidRequest if a directory of hold.dirs can't be used, Refused if one can't be locked
+    or the directory of an earlier version can't be renamed.
     """
     own_name = hold_name(directory.kafka_cluster_id, directory.node_id)
     before = hold_name(directory.cluster_id, directory.node_id)
@@ -96,19 +97,20 @@ def _holds_unread(settings: Settings, own_name: str, known: Set[Path], log_dir: 
 def _beside(
     log_dirs: Sequence[Path], own_name: str
 ) -> tuple[tuple[HoldDirectory, ...], dict[Path, str]]:
-    """The hold directories beside the log directories, made, and why some have none. What was held
-    in one that is not used any more counts.
+    """The hold directories beside the log directories, created if needed, and for each log
+    directory without one the reason. Directories that are no longer used but still hold segments
+    are included.
     """
     beside = find_beside(log_dirs)
     used = {path: tuple(beside.paths.get(path, ())) for path in left_beside(log_dirs, own_name)}
     not_held_now = dict(beside.not_held)
     for path, paths in beside.paths.items():
         try:
-            for each in (path, path / own_name):  # `begin` would not let the node run without it
+            for each in (path, path / own_name):  # without it `Hold.begin` would stop the node
                 each.mkdir(mode=0o700, exist_ok=True)
             used[path] = tuple(paths)
         except OSError as error:
-            why = f"{path} cannot be made ({error.strerror}); start the node again"
+            why = f"{path} can't be made ({error.strerror}); then start the node again"
             not_held_now |= {each: why_not_held(each, why) for each in paths}
     found = tuple(HoldDirectory(path / own_name, paths) for path, paths in used.items())
     return found, not_held_now
@@ -120,7 +122,9 @@ def _why_refused(
     settings: Settings,
     building: AsyncExitStack | ExitStack,
 ) -> str | None:
-    """Own the hold directory until `building` is closed, else say why not."""
+    """Own the hold directory until `building` is closed; else returns the reason why the node runs
+    without it. Raises Refused if the node must not run.
+    """
     cluster_id = str(directory.cluster_id)
     try:
         owned = become_owner(path, cluster_id)
@@ -128,8 +132,8 @@ def _why_refused(
         return str(error)  # the node's report logs it
     except OSError as error:
         text = (
-            f"{path} cannot be locked ({error.strerror}), and nothing is held there: make "
-            f"{path.parent} writable for the node's user, or set hold.dirs to another directory"
+            f"{path} can't be locked ({error.strerror}), so no segments are held there: make "
+            f"{path.parent} writable for the node's user, or set hold.dirs to a different directory"
         )
         if settings.holds_beside and may_be_there(path):
             return _why_unread(path, error)
@@ -139,8 +143,8 @@ def _why_refused(
     building.callback(os.close, owned.descriptor)
     if owned.before not in (None, cluster_id):
         logger.warning(
-            "%s was held by the Strandline cluster %s, of which no node runs here: this node, of "
-            "%s, takes it over",
+            "%s belonged to the Strandline cluster %s, of which no node runs on this machine: this "
+            "node, of the cluster %s, takes it over",
             path, owned.before, cluster_id,
         )  # fmt: skip
     return None
@@ -148,9 +152,10 @@ def _why_refused(
 
 def _why_unread(path: Path, error: OSError) -> str:
     return (
-        f"what is held in {path} can't be used ({error.strerror}), and it may be what is recorded "
-        f"as lost: give {path.parent}, with all that is in it, to the node's user and start the "
-        "node again, which then copies it. If it is not this node's, set hold.dirs"
+        f"the segments held in {path} can't be read ({error.strerror}), and offsets recorded as "
+        f"lost may be among them: chown {path.parent} and all its contents to the node's user and "
+        "start the node again, which then copies them. If the directory belongs to a different "
+        "node, set hold.dirs"
     )
 
 
@@ -159,14 +164,14 @@ def _take_over(before: Path, own: Path) -> None:
         take_over(before, own)
     except OSError as error:
         raise Refused(
-            f"{before} cannot be renamed to {own} ({error.strerror}): rename it, so that what it "
-            "holds is not taken for lost, or remove it if it may be lost"
+            f"{before} can't be renamed to {own} ({error.strerror}): rename it, so that the "
+            "segments in it are not recorded as lost, or remove it if you don't need them"
         ) from error
 
 
 def _not_used(directories: Sequence[HoldDirectory], before: str) -> Iterator[tuple[str, str]]:
-    """Directories of nobody known, and of other nodes that do not run here, with a sentence about
-    each, logged as well.
+    """(directory, sentence) for each hold directory of an unknown owner, or of a node that does not
+    run on this machine. The sentences are logged, too.
     """
     for own in (each.path for each in directories):
         try:
@@ -176,7 +181,7 @@ def _not_used(directories: Sequence[HoldDirectory], before: str) -> Iterator[tup
                 if not (is_of_another_node(each, own) and is_owned(own.with_name(each.name)))
             ]
         except OSError:
-            continue  # the hold reports the disk
+            continue  # the hold itself reports a disk that can't be read
         for each, is_left_by_a_node in found:
             why = why_left if is_left_by_a_node else why_not_used
             text = why(each, own, own.with_name(before))

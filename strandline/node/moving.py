@@ -1,5 +1,5 @@
-"""Puts the parts of a move from Kafka's own metadata topic together: also on a node without a
-broker, which may come to lead the quorum and has to let another one do so.
+"""Builds the parts of a move from Kafka's own metadata topic. A node without a broker has them too:
+if it becomes the quorum's leader, it hands the leadership to a node with a broker.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 def new_moving(
     settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, log: QuorumLog
 ) -> Moving:
-    """The node's part in a switch or a way back."""
+    """The node's part in a switch from Kafka's topic or back to it."""
     brokers: BrokersPort = NoBrokers()
     if broker is not None:
-        from rlm.migration.broker_side import BrokerSide  # slow to import, as the broker's view
+        from rlm.migration.broker_side import BrokerSide  # slow to import, like the broker's view
 
         brokers = BrokerSide(broker)
     around, metadata = parts.around, parts.given.metadata
@@ -50,7 +50,9 @@ def new_moving(
 
 
 def move_loops(moving: Moving, parts: RemoteLogParts, broker: BrokerView | None) -> Iterator[Loop]:
-    """The loops of a switch, and the one that keeps the topic up after it."""
+    """The loops of a switch, and the loop that writes on to Kafka's topic after it, for a way
+    back.
+    """
     yield from moving.loops
     shadow = _new_shadow(moving, parts, broker)
     yield Loop("keep Kafka's metadata topic up", shadow.run, shadow.problems)
@@ -62,7 +64,7 @@ def _new_shadow(moving: Moving, parts: RemoteLogParts, broker: BrokerView | None
         return ShadowTask(metadata, NoTopic, around, moving.log.hand_over, limits=SHADOW_LIMITS)
 
     def new_topic() -> ShadowTopic:
-        # Slow to import, and few nodes write it.
+        # Slow to import, and few nodes write to the topic.
         from rlm.migration.shadow_topic import KafkaTopic, transactional_id
 
         id_ = transactional_id(around.identity.cluster_id)

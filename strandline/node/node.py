@@ -1,8 +1,8 @@
-"""The composition root: builds a node from its settings, piece by piece, and takes it down again.
+"""The composition root: builds a node from its settings, part by part, and closes it again.
 
-Order of building: data directory (lock), workers (which come up meanwhile), view, metadata log,
-metadata manager, stores, broker, remote log manager. Closing runs backwards, so that whoever still
-runs finds what it needs.
+Order of building: data directory (lock), workers (their processes start meanwhile), view, metadata
+log, metadata manager, stores, broker, remote log manager. Closing runs in reverse order, so that a
+part that still runs finds the parts that it needs.
 """
 
 from __future__ import annotations
@@ -81,21 +81,21 @@ logger = logging.getLogger(__name__)
 
 
 class Failure:
-    """The reason why a part can't go on and the node has to stop; the first one counts."""
+    """The reason why a part can't go on and the node has to stop; the first reason counts."""
 
     def __init__(self) -> None:
         self._happened = asyncio.Event()
         self.reason: str | None = None
 
     def report(self, reason: str) -> None:
-        """Remember the first reason, and wake the waiters."""
+        """Keep the first reason, and wake the waiters."""
         if self.reason is None:
             self.reason = reason
             logger.critical("the node has to stop: %s", reason)
         self._happened.set()
 
     async def wait(self) -> str:
-        """Wait for a failure; return its reason."""
+        """Wait for a failure; returns its reason."""
         await self._happened.wait()
         assert self.reason is not None
         return self.reason
@@ -103,7 +103,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node whose parts are up; `remote_log` and `snapshots` are built but not started."""
+    """A node whose parts are built; `remote_log` and `snapshots` are not started yet."""
 
     settings: Settings
     directory: DataDirectory
@@ -135,11 +135,11 @@ class Node:
         log_levels: LogLevels | None = None,
         more: Iterable[Source] = (),
     ) -> Self:
-        """Build everything; on an error, close what was built and raise the part's own error.
+        """Build all parts; on an error, close those that were built and raise the part's own error.
 
-        `on_event` is told what the control plane does, `on_store_call` each call to a store;
-        neither may block or raise. `log_levels` None: those of the settings. `more` sources of
-        problems are asked beside the node's parts.
+        `on_event` gets each event of the control plane, `on_store_call` each call to a store;
+        neither may block or raise. `log_levels` defaults to those of the settings. `more` are
+        sources of problems besides the node's parts.
         """
         configs = store_configs(settings)
         async with AsyncExitStack() as building:
@@ -188,7 +188,7 @@ class Node:
             )  # fmt: skip
 
     async def close(self) -> None:
-        """Take everything down, in reverse order of building."""
+        """Close all parts, in reverse order of building."""
         await self._building.aclose()
 
 
@@ -197,7 +197,7 @@ class _Closes(Protocol):
 
 
 def _close_after(building: AsyncExitStack, *parts: _Closes) -> None:
-    """The last of the parts is closed first."""
+    """Close `parts` with `building`, the last part first."""
     for part in parts:
         building.push_async_callback(part.close)
 
@@ -205,7 +205,9 @@ def _close_after(building: AsyncExitStack, *parts: _Closes) -> None:
 async def _open_spool(
     settings: Settings, directory: DataDirectory, building: AsyncExitStack
 ) -> Spool:
-    """The spool, this process's alone, without what one before left. Conflict: another has it."""
+    """The spool, owned by this process and without the files of an earlier one. Raises Conflict if
+    a different process owns it.
+    """
     where = settings.spool.dir or settings.node.data_dir
     limits = SpoolLimits(
         where / f"spool-{directory.node_id}",
@@ -232,7 +234,7 @@ def _build(
 
 
 def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegments) -> Erasures:
-    """Make the erasures with the collector of this node's garbage, which closes with them."""
+    """The erasures and their collector of this node's garbage, which they close."""
     percent = settings.collector.delete_max_percent
     limits = CollectorLimits(delete_max_percent=percent)
     return parts.new_erasures(parts.new_collector(known, limits))
@@ -241,7 +243,9 @@ def _new_erasures(settings: Settings, parts: RemoteLogParts, known: KnownSegment
 def _stores_loops(
     configs: dict[str, StoreConfig], parts: RemoteLogParts, pool: WorkerPool
 ) -> Iterator[Loop]:
-    """Report stores that do not answer, or that are not those of the other nodes, as problems."""
+    """The loops that report stores that do not answer, and stores whose contents differ from those
+    of the other nodes.
+    """
     given, around = parts.given, parts.around
     hung = HungCalls(configs, pool.hanging_calls)
     watch = StoreWatch(given.stores, around.ambient, ProblemLog(logger), hung.texts)
@@ -253,8 +257,8 @@ def _stores_loops(
 def _topic_loops(
     settings: Settings, parts: RemoteLogParts, broker: BrokerView | None, moving: Moving
 ) -> Iterator[Loop]:
-    """Carry a move out, look for records deleted in Kafka, and for deleted topics if the settings
-    ask for it.
+    """The loops that carry a move out, find records deleted in Kafka, and find deleted topics if
+    topics.mark_deleted is set.
     """
     yield from move_loops(moving, parts, broker)
     if broker is None:
@@ -282,7 +286,7 @@ def _quorum_problems(
 def _new_repairs(
     settings: Settings, directory: DataDirectory, parts: RemoteLogParts, broker: BrokerView | None
 ) -> tuple[ScrubResults, Repairs]:
-    """The list of known damage, and the repairs of it."""
+    """The list of known damaged segments, and their repairs."""
     scrubs, repair = ScrubResults(directory.path / SCRUBS_FILE), settings.repair
     limits = RepairLimits(
         directory.path / REPAIR_DIRECTORY,
@@ -303,10 +307,12 @@ def _new_mender(
 
 
 def _replicas(settings: Settings, broker: BrokerView | None) -> ReplicasPort | None:
-    """A port to other replicas, with connections of its own that its user closes."""
+    """A port to the partitions' other replicas, with its own connections, which the caller closes;
+    None without a broker.
+    """
     if broker is None:
         return None
-    from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, as the view of the broker
+    from rlm.copy.replica_fetch import ReplicaFetch  # slow to import, like the broker's view
 
     return ReplicaFetch(broker, settings.copier.batch_bytes_max)
 
@@ -323,9 +329,9 @@ def _open_switches(directory: DataDirectory, audit: AuditLog) -> KillSwitches:
 async def opened_metadata(
     settings: Settings,
 ) -> AsyncIterator[tuple[DataDirectory, RemoteLogMetadataManager, TierStores]]:
-    """The metadata and the stores of a node that does not run, without anything that moves bytes.
+    """The data directory, metadata and stores of a node that does not run; no segment is copied.
 
-    Conflict: the node runs. Raises what any part raises.
+    Raises Conflict if the node runs, and the errors of the parts.
     """
     async with AsyncExitStack() as building:
         failure = Failure()
@@ -359,7 +365,8 @@ async def _open_metadata(
         limits=MetadataLimits(
             view_flush_records=settings.metadata.view_flush_records,
             snapshot_records=settings.metadata.snapshot_records,
-            # Sooner a leader that is cut off would take the others for silent: it resigns later.
+            # A leader that is cut off resigns only after the fetch timeout: with a shorter limit
+            # it would report the other nodes as silent before that.
             node_silence_max_s=max(
                 settings.nodes.silence_max_s, 2 * settings.quorum.fetch_timeout_ms / 1000
             ),
@@ -427,7 +434,7 @@ def _open_audit(
 
 
 def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
-    """`on_event`, with an audit line for each delete or move."""
+    """`on_event`, preceded by an audit line for each event that has one."""
 
     def handle(event: CopyEvent) -> None:
         line = audit_line_of(event, at_ms=ambient.now_ms(), by=f"node {node_id}")
@@ -441,7 +448,9 @@ def _audited(on_event: OnEvent, audit: AuditLog, node_id: int) -> OnEvent:
 async def _open_broker(
     kafka: KafkaSettings, directory: DataDirectory, building: AsyncExitStack
 ) -> BrokerView | None:
-    """The view of the node's own broker; None for a standalone directory. Connects when asked."""
+    """The view of the node's own broker, which connects at the first request; None if no broker is
+    configured.
+    """
     if not kafka.broker:
         return None
     # slow to import, often not needed

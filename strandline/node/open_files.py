@@ -1,4 +1,6 @@
-"""Open files of a node: how many its settings may take, and bounds that a lower limit allows."""
+"""The open files of a node: the number that its settings need, and lower limits of connections if
+the process may open fewer.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ from strandline.settings.read import ReadSettings
 from strandline.settings.settings import HttpSettings, QuorumSettings, Settings
 
 FILES_BESIDES_CONNECTIONS = 512
-"""Files of the metadata log and RocksDB, sockets to workers and peers, and HTTP connections that
-are being refused."""
+"""Number of files reserved for the metadata log and RocksDB, the sockets to workers and peers, and
+HTTP connections that are being refused."""
 
 _READ_FILES = 3
-"""Files of a consumer's connection: itself, its twin at a broker, and the copy that a worker
-borrows.
+"""Number of files for a consumer's connection: itself, its twin at a broker, and the duplicate of
+its socket in a worker.
 """
 
 CONNECTIONS_MIN = 16
@@ -25,15 +27,17 @@ _log = logging.getLogger("strandline")
 
 
 def files_needed(settings: Settings) -> int:
-    """Most files that a node with these settings has open at once."""
+    """The most files that a node with these settings has open at once."""
     return _files_besides_clients(settings) + _http_files(settings) + _quorum_files(settings)
 
 
 def within_open_files(settings: Settings, files_max: int) -> Settings:
-    """Lower both listeners' `connections_max` to what `files_max` open files allow.
+    """Lower `connections_max` of HTTP and the quorum so that the node needs at most `files_max`
+    open files.
 
-    Any client may take them all, and a metadata log that can't open its next file ends the node.
-    Each listener gets half of the files that are left, and those that the other one does not need.
+    Clients may use up all connections, and the node ends if the metadata log can't open its next
+    file. Each listener gets half of the remaining files, and those that the other listener does not
+    need.
     """
     if (needed := files_needed(settings)) <= files_max:
         return settings
@@ -47,8 +51,9 @@ def within_open_files(settings: Settings, files_max: int) -> Settings:
     lowered = settings.model_copy(update={"quorum": quorum})
     http = http.model_copy(update={"connections_max": _bound(http, left - _quorum_files(lowered))})
     _log.warning(
-        "the process may open %d files, and %d may be needed: at most %d HTTP connections are "
-        "taken, not %d, and %d of the quorum, not %d; raise the limit (LimitNOFILE, ulimit -Hn)",
+        "the process may open %d files, but up to %d are needed: the node accepts at most %d HTTP "
+        "connections instead of %d, and %d of the quorum instead of %d; raise the limit "
+        "(LimitNOFILE, ulimit -Hn)",
         files_max,
         needed,
         http.connections_max,
@@ -60,7 +65,7 @@ def within_open_files(settings: Settings, files_max: int) -> Settings:
 
 
 def files_limit() -> int:
-    """Most files that this process may open; raises the limit as far as it may."""
+    """The most files that this process may open, after its limit was raised to the hard limit."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         with contextlib.suppress(ValueError, OSError):
@@ -88,7 +93,7 @@ def _quorum_files(settings: Settings) -> int:
 
 
 def _files_each(listener: HttpSettings | QuorumSettings | ReadSettings) -> int:
-    """Files of one connection: with TLS as many handshakes may be under way besides."""
+    """The files per connection: with TLS there may be as many handshakes as connections."""
     return 1 if listener.tls_certificate_file is None else 2
 
 

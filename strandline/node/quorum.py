@@ -44,10 +44,11 @@ async def open_quorum_log(
     on_failure: Callable[[str], None],
     tls: QuorumTls | None = None,
 ) -> QuorumLog:
-    """Recover the log, join its quorum, and listen if the settings say so.
+    """Recover the log, join its quorum, and listen if `quorum.listen` is set.
 
-    `building` closes the parts. `tls` renews the contexts of new connections. Errors: those of
-    `QuorumLog.open`; InvalidRequest: settings that contradict the format.
+    `building` closes the parts. `tls` can replace the contexts of new connections afterwards.
+    Raises InvalidRequest if the settings contradict the formatted voters, RetryLater if the address
+    can't be listened on, and the errors of `QuorumLog.open`.
     """
     secret = None if settings.secret_file is None else read_secret(settings.secret_file)
     config = QuorumConfig(
@@ -63,8 +64,8 @@ async def open_quorum_log(
     alone = {voter.node_id for voter in directory.initial_voters} == {directory.node_id}
     if not settings.listen and not alone:
         raise InvalidRequest(
-            "this node was formatted as one of several: set the address where it listens for the "
-            "others",
+            "this node was formatted as one of several voters: set the address where it listens "
+            "for the other nodes",
             field="quorum.listen",
         )
     security = _security(settings, secret) if settings.listen else None
@@ -93,7 +94,9 @@ def _use(
 
 
 def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
-    """Advertised endpoints, only if set: a listening address may be useless to others."""
+    """The advertised endpoint, if set; the listening address is no substitute, since other nodes
+    may not reach it.
+    """
     if not settings.advertised:
         return ()
     return (
@@ -102,15 +105,17 @@ def _advertised(settings: QuorumSettings) -> tuple[Endpoint, ...]:
 
 
 def _incarnation(boot_counter: int) -> int:
-    """An incarnation that differs even from a copy of the directory, which counts on from the same
-    number.
+    """An incarnation with random low bits: a copy of the data directory has the same boot counter,
+    and must differ all the same.
     """
     chance = int(ambient.random_fraction() * (1 << INCARNATION_CHANCE_BITS))
     return boot_counter << INCARNATION_CHANCE_BITS | chance
 
 
 def _timers(settings: QuorumSettings) -> RaftSettings:
-    """Timers of the quorum; a parked fetch waits at most a quarter of the shorter time-out."""
+    """The quorum's timers; a fetch waits at the leader for at most a quarter of the fetch
+    timeout.
+    """
     fetch_ms = settings.fetch_timeout_ms
     return RaftSettings(
         election_timeout_ms=settings.election_timeout_ms,
@@ -121,7 +126,7 @@ def _timers(settings: QuorumSettings) -> RaftSettings:
 
 
 def _peers(directory: DataDirectory, security: PeerSecurity) -> Peers:
-    # Imported where a quorum has others: the Kafka protocol is slow to import.
+    # Imported only for a quorum of several nodes: the Kafka protocol is slow to import.
     from rlmm.wire.peers import WirePeers
 
     return WirePeers(
@@ -193,22 +198,27 @@ async def _listen(
         await listener.start(host, port)
     except OSError as error:
         raise RetryLater(
-            f"quorum.listen: cannot listen on {settings.listen} ({error.strerror or error}): is "
-            "another process there?"
+            f"quorum.listen: can't listen on {settings.listen} ({error.strerror or error}): stop "
+            "the process that uses it, or set an address of this machine"
         ) from error
     return listener
 
 
 def read_secret(path: Path) -> str:
-    """The quorum's shared secret. InvalidRequest: the file can't be read, or it is too short."""
+    """The quorum's shared secret. Raises InvalidRequest if the file can't be read or is too
+    short.
+    """
     try:
         secret = path.read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} can't be read: {error}", field="quorum.secret_file") from None
+        raise InvalidRequest(
+            f"{path} can't be read ({error}): let the node's user read it, or correct the path",
+            field="quorum.secret_file",
+        ) from None
     if len(secret) < SECRET_BYTES_MIN:
         raise InvalidRequest(
-            f"{path} holds fewer than {SECRET_BYTES_MIN} characters. Whoever guesses it can "
-            "delete everything: make one with `openssl rand -base64 32`",
+            f"{path} has fewer than {SECRET_BYTES_MIN} characters, and a client that guesses the "
+            "secret can delete everything: make one with `openssl rand -base64 32`",
             field="quorum.secret_file",
         )
     return secret

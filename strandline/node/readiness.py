@@ -1,8 +1,8 @@
-"""Readiness of a node, as /readyz answers it. Pure.
+"""Readiness of a node, for /readyz. Pure.
 
-A ready node accepts writes, and its reads are not old. No part of the node asks for it: without a
-leader, reads are still answered from the view, and a partition that could be wrong about *nothing
-there* says so itself (`rlmm/manager/readiness.py`).
+A ready node accepts writes, and its reads are not stale. No part of the node depends on it: without
+a leader, reads are still answered from the view, and a partition for which the answer "no such
+segment" could be wrong refuses by itself (`rlmm/manager/readiness.py`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from strandline.settings.settings import QuorumSettings
 
 @dataclass(frozen=True, slots=True)
 class NodeFacts:
-    """State of a node at one moment. `failure`: the reason why it is about to stop."""
+    """The state of a node at one moment. `failure` is the reason why it is about to stop, or
+    None.
+    """
 
     failure: str | None
     caught_up_since_start: bool
@@ -26,7 +28,9 @@ class NodeFacts:
 
 
 def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]:
-    """Missing conditions, each with what to do about it; empty when the node is ready."""
+    """The conditions that are missing, each with what to do about it; empty if the node is
+    ready.
+    """
     if facts.failure is not None:
         return [f"the node stops: {facts.failure}"]
     missing = [
@@ -40,8 +44,8 @@ def missing_until_ready(facts: NodeFacts, settings: QuorumSettings) -> list[str]
 def quorum_problems(
     log: LogDescription, applied_offset: int, settings: QuorumSettings, *, now_ms: int, up_ms: int
 ) -> tuple[NodeProblem, ...]:
-    """Problems of the quorum, and of the replica itself by name. A node that started within
-    `quorum.ready_silence_max_s` and still looks for its leader is no problem.
+    """The problems of the quorum, and those of this node's replica by name. A missing leader is no
+    problem until `quorum.ready_silence_max_s` after the start.
     """
     own = tuple(NodeProblem(ProblemArea.QUORUM, name, text) for name, text in log.troubles)
     if log.leader_heard_ms < 0 and up_ms < settings.ready_silence_max_s * 1_000:
@@ -53,19 +57,21 @@ def quorum_problems(
 
 
 def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:
-    """A reason if no leader was heard for long; a mere change of leader is no reason."""
+    """The reason if no leader has answered for `quorum.ready_silence_max_s`; None during a short
+    change of leader.
+    """
     if facts.log.state == "leader":
         return None
     if facts.log.leader_heard_ms < 0:
         return (
-            "no leader of the metadata quorum answered since the start: a majority of the voters "
-            "has to run and reach each other"
+            "no leader of the metadata quorum has answered since the start: start a majority of "
+            "the voters, and let them reach each other"
         )
     silent_s = (facts.now_ms - facts.log.leader_heard_ms) / 1_000
     if silent_s <= settings.ready_silence_max_s:
         return None
     return (
-        f"no leader of the metadata quorum answered for {silent_s:.0f} s "
+        f"no leader of the metadata quorum has answered for {silent_s:.0f} s "
         f"(quorum.ready_silence_max_s is {settings.ready_silence_max_s:g}): reads are answered, "
         "changes wait. Bring back a majority of the voters"
     )
@@ -74,12 +80,15 @@ def _leader_missing(facts: NodeFacts, settings: QuorumSettings) -> str | None:
 def _start_missing(facts: NodeFacts) -> str | None:
     if facts.caught_up_since_start:
         return None
-    return "not everything that was committed before the start is applied here yet"
+    return (
+        "records committed before the start are not all applied here yet: the node catches up by "
+        "itself"
+    )
 
 
 def _lag(facts: NodeFacts, settings: QuorumSettings) -> str | None:
-    """A reason if the view lags behind the leader's high watermark, which this node's own log may
-    not have reached.
+    """The reason if the view lags behind the leader's high watermark, which may be above the end of
+    this node's own log.
     """
     committed = max(facts.log.leader_high_watermark, facts.log.high_watermark)
     lag = committed - 1 - facts.applied_offset
@@ -87,5 +96,5 @@ def _lag(facts: NodeFacts, settings: QuorumSettings) -> str | None:
         return None
     return (
         f"{lag} committed offsets are not applied here yet (quorum.ready_lag_max is "
-        f"{settings.ready_lag_max}): it catches up by itself"
+        f"{settings.ready_lag_max}): the node catches up by itself"
     )

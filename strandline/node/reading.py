@@ -25,19 +25,19 @@ _WATCH = "look for other read replicas"
 
 
 class ReadReplica:
-    """The read replica of a node, before there is a listener and with none, too."""
+    """The read replica of a node. It exists before its listener, and also if none is configured."""
 
     def __init__(self) -> None:
         self._listening: tuple[ReadListener, ReadSettings] | None = None
 
     def problems(self) -> Iterable[NodeProblem]:
-        """Trouble that keeps clients from reading."""
+        """The problems that keep clients from reading."""
         return self._listening[0].problems() if self._listening is not None else ()
 
     @asynccontextmanager
     async def serving(self, node: Node, metrics: ReadMetrics) -> AsyncIterator[None]:
-        """Serve consumers while inside, if the settings ask for it. InvalidRequest: an address
-        can't be used. Refused: the brokers are another cluster's.
+        """Serve consumers inside this context, if `read.listen` is set. Raises InvalidRequest if an
+        address can't be used, Refused if the brokers belong to a different cluster.
         """
         if not node.settings.read.listen:
             yield
@@ -56,8 +56,8 @@ class ReadReplica:
             await listener.close()
 
     def reload_tls(self) -> bool:
-        """Read the certificate files again, for new connections; False without files.
-        InvalidRequest: a file is wrong, and nothing changes.
+        """Read the certificate files again, for new connections; False without files. Raises
+        InvalidRequest if a file can't be used; the old ones stay in use then.
         """
         if self._listening is None:
             return False
@@ -69,7 +69,7 @@ class ReadReplica:
 
 
 def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
-    # Slow to import, and seldom needed: the schemas of Kafka's protocol.
+    # The schemas of Kafka's protocol are slow to import, and seldom needed.
     from kafka_listener.connections.brokers import Brokers
     from kafka_listener.connections.leader_epochs import LeaderEpochs
     from kafka_listener.connections.leader_transactions import LeaderTransactions
@@ -82,9 +82,9 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
 
     if node.directory.node_id >= REPLICA_IDS:
         raise InvalidRequest(
-            f"node id {node.directory.node_id} is too large for a read replica: clients are told "
-            f"of nodes whose ids are made of it. Format it with one below {REPLICA_IDS}, or leave "
-            "read.listen out",
+            f"node id {node.directory.node_id} is too large for a read replica, which derives the "
+            f"node ids in its metadata from it. Format the node with an id below {REPLICA_IDS}, or "
+            "remove read.listen",
             field="read.listen",
         )
     settings = node.settings
@@ -135,20 +135,22 @@ def _access(read: ReadSettings, tls: ssl.SSLContext | None) -> ReadAccess:
 
 
 def _tls(read: ReadSettings) -> ssl.SSLContext | None:
-    """The context of the listener; None: plain text. InvalidRequest: a file can't be used."""
+    """The listener's context; None for plain text. Raises InvalidRequest if a file can't be
+    used.
+    """
     if read.tls_certificate_file is None:
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        # The empty password makes an encrypted key an error; without it OpenSSL asks.
+        # With an empty password an encrypted key is an error; without one OpenSSL would prompt.
         context.load_cert_chain(read.tls_certificate_file, read.tls_key_file, "")
         if read.tls_ca_file is not None:
             context.load_verify_locations(read.tls_ca_file)
             context.verify_mode = ssl.CERT_REQUIRED
     except (OSError, ssl.SSLError) as error:
         raise InvalidRequest(
-            f"the read listener's certificate, key or authority can't be used: {error}; they are "
-            "PEM files, the first two belong together, and the key must not be encrypted",
+            f"the read listener's certificate, key or CA file can't be used ({error}): they have "
+            "to be PEM files, key and certificate must match, and the key must not be encrypted",
             field="read.tls_certificate_file",
         ) from error
     return context

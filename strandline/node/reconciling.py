@@ -1,6 +1,6 @@
-"""`strandline reconcile`: compare the metadata with the stores, and record the result.
+"""`strandline reconcile`: compares the metadata with the stores, and records missing segments.
 
-It opens the node's own data directory, so the node must not run meanwhile.
+It opens the node's own data directory, so the node must not run at the same time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from strandline.node.node import opened_metadata
 from strandline.settings.settings import Settings
 
 STORE_DEADLINE_S = 60.0
-CATCH_UP_DEADLINE_S = 120.0  # a node that was just formatted gets all rows first
+CATCH_UP_DEADLINE_S = 120.0  # a node that was just formatted fetches all rows first
 RECORD_ATTEMPTS_MAX = 10
 RECORD_PAUSE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class ReconcileReport:
-    """`restart` None: the metadata was not restarted from a snapshot; nothing is to be recorded."""
+    """The result of `reconcile`. `restart` is None if the metadata was not restarted from a
+    snapshot; there is nothing to record then. `recorded`: the missing segments were recorded.
+    """
 
     restart: Restart | None
     comparison: Comparison
@@ -47,16 +49,18 @@ async def reconcile(
     accept_missing: int | None,
     take_over: Collection[str] = (),
 ) -> ReconcileReport:
-    """Compare; with `record` record missing segments and allow deletes again. `take_over`: stores
-    that are the lost cluster's still, of which no node is left.
+    """Compare the metadata with the stores; with `record`, record missing segments and allow
+    deletes again. `take_over` names stores whose marker is still that of the lost cluster, of which
+    no node is left.
 
-    InvalidRequest: a store to take over is not in the settings. Conflict: the number of missing
-    segments is not the one that the operator accepted, or a store with finished segments is not in
-    the settings. RetryLater: no majority of the quorum runs.
+    Raises InvalidRequest if a store to take over is not in the settings or is the default store, or
+    if `record` is given and the metadata was not restarted; Conflict if the number of missing
+    segments is not `accept_missing`, or if a store with finished segments is not in the settings;
+    RetryLater if no majority of the quorum runs.
     """
     async with AsyncExitStack() as opened:
         directory, metadata, stores = await opened.enter_async_context(opened_metadata(settings))
-        # What is behind would be compared without the rows that it lacks.
+        # A view that lags lacks rows, whose segments would not be compared.
         await metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
         identity = Identity(
             str(directory.cluster_id), directory.kafka_cluster_id, directory.incarnation
@@ -64,7 +68,7 @@ async def reconcile(
         for name in take_over:
             if name not in stores.by_name or name == stores.default_name:
                 raise InvalidRequest(
-                    f"{name!r} is not among the stores beside the default one: "
+                    f"{name!r} is not a store besides the default store: give one of "
                     f"{sorted({*stores.by_name} - {stores.default_name})}",
                     field="--take-over",
                 )
@@ -74,13 +78,13 @@ async def reconcile(
         for tier in stores.by_name.values():
             if tier is not stores.default:
                 await _follow(tier, stores, identity, tier.name in take_over, audit.keep, by)
-            # Another cluster's prefix lacks all of our objects.
+            # In the prefix of a different cluster all of this cluster's objects would be missing.
             await confirm_prefix(tier, identity, deadline_s=STORE_DEADLINE_S)
         restart = metadata.restart()
         if record and restart is None:
             raise InvalidRequest(
                 "the metadata was not restarted from a snapshot, so there is nothing to record: "
-                "run it without --apply for a comparison",
+                "run the command without --apply for a comparison",
                 field="--apply",
             )
         if record:
@@ -102,25 +106,27 @@ async def _follow(
     keep_audit: KeepAudit,
     by: str,
 ) -> None:
-    """Take over a store that was left out when this cluster began, once that is said."""
+    """Take over a store that was not in the settings when this cluster began, if `confirmed`."""
     lost = await follow_takeover(
         tier, stores.default_first, identity, deadline_s=STORE_DEADLINE_S, confirmed=confirmed
     )
     if lost is not None:
-        why = f"from the cluster {lost}, to which it was left; stores: {tier.name}"
+        why = f"from the cluster {lost}, which still had it; stores: {tier.name}"
         action = AuditAction.PREFIX_TAKEN_OVER
         await keep_audit(AuditLine(ambient.now_ms(), action, None, None, -1, -1, -1, why, by))
 
 
 async def _check_settled(settings: Settings, stores: TierStores, node_id: int) -> None:
-    """The age of the takeover is told by this node's clock and the store's together."""
+    """Raise RetryLater unless the clocks agree and the takeover is old enough: its age is this
+    node's clock minus the store's time of the marker.
+    """
     limit_ms = round(CopyLimits().clock_difference_max_s * 1000)
     for tier in stores.by_name.values():
         trouble = await clock_trouble(
             tier, node_id, ambient.now_ms, limit_ms, deadline_s=STORE_DEADLINE_S
         )
         if trouble is not None:
-            raise RetryLater(f"nothing is recorded: {trouble}")
+            raise RetryLater(f"no segment was recorded as missing: {trouble}")
         await check_settled(
             tier,
             settle_s=settings.copier.takeover_settle_s,
@@ -132,8 +138,8 @@ async def _check_settled(settings: Settings, stores: TierStores, node_id: int) -
 def _check_all_listed(found: Comparison) -> None:
     for store, rows in sorted(found.unlisted.items()):
         raise Conflict(
-            f"{rows} segments are in the store {store!r}, which the settings do not name: nobody "
-            f"knows if they are missing. Add [stores.{store}] and run it again",
+            f"{rows} segments are in the store {store!r}, which is not in the settings, so it is "
+            f"not known if they are missing. Add [stores.{store}] and run the command again",
             reason="STORE",
         )
 
@@ -143,8 +149,9 @@ def _check_accepted(found: Comparison, accepted: int | None) -> None:
     if missing != (accepted or 0):
         raise Conflict(
             f"{missing} segments of the snapshot are not whole in the store, and you accept "
-            f"{accepted or 0}. Look at the list: recording them means that their offsets are lost "
-            f"to the tier (or behind its log start). Then give --accept-missing {missing}",
+            f"{accepted or 0}. Look at the list: once they are recorded as missing, their offsets "
+            "are lost to the tier (or below its log start). If that is right, give "
+            f"--accept-missing {missing}",
             reason="MISSING",
         )
 
@@ -156,7 +163,9 @@ async def _record(
     keep_audit: KeepAudit,
     by: str,
 ) -> None:
-    """Record everything; a repeated record has no effect but another audit line."""
+    """Record the missing segments, then that the restart is reconciled. Repeated, it changes
+    nothing but adds audit lines.
+    """
     if restart.is_reconciled:
         return
     for each in found.missing:
@@ -198,7 +207,7 @@ def run_reconcile(
     accept_missing: int | None,
     take_over: Collection[str] = (),
 ) -> ReconcileReport:
-    """`reconcile` in an event loop of its own."""
+    """Run `reconcile` in an event loop of its own."""
     return event_loop.run(
         reconcile(settings, record=record, accept_missing=accept_missing, take_over=take_over)
     )

@@ -84,16 +84,16 @@ from rlmm.segment import Incarnation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Given:
-    """All that a remote log manager stands on.
+    """The parts that a remote log manager is built on.
 
-    `topics` are those of the node's own file. `flow` None: no rate limits.
-    `broker` None: standalone directories, of which this node counts as leader.
-    `topic_retention`: where a policy sets no retention, the topic's Kafka configs do.
-    `on_shut_out` is told once a store's prefix or this node's id is another's: the node has to
-    stop.
-    `unseen_disk`: the broker tells of its disk, which a node without `log_dirs` does not see; the
-    segments that it sends lie in `spool`. `on_address` is told where its plug-in says that it
-    listens.
+    `topics` is the filter of the node's own settings file. `flow` None: no rate limits.
+    `broker` None: log directories without a broker; this node counts as the leader of their
+    partitions. `topic_retention`: if a policy sets no retention, the topic's Kafka configs apply.
+    `on_shut_out` is called with the reason why the node has to stop: a store's prefix or this
+    node's id was taken over.
+    `unseen_disk` reports the partitions of a broker whose disk this node does not see, since it has
+    no `log_dirs`; the segments that the broker sends are kept in `spool`. `on_address` is called
+    with the address that the broker's plug-in announces.
     """
 
     metadata: RemoteLogMetadataManager
@@ -120,7 +120,9 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogParts:
-    """The parts of a remote log manager. A loop that sleeps by `around` is known to be alive."""
+    """The parts of a remote log manager. `task_watch` sees that a loop is alive if it sleeps with
+    `around`.
+    """
 
     given: Given
     around: Surroundings
@@ -142,7 +144,7 @@ class RemoteLogParts:
 
     @property
     def answers(self) -> Answers:
-        """Answers to brokers and readers."""
+        """The answers to brokers and readers."""
         given = self.given
         return Answers(
             given.metadata, self.reads, self.table, given.broker, _breathe(self.around),
@@ -184,7 +186,7 @@ class RemoteLogParts:
     def new_repairs(
         self, limits: RepairLimits, scrubs: ScrubResults, replicas: ReplicasPort | None
     ) -> Repairs:
-        """The repairs of this node's partitions. Their loop is run beside."""
+        """The repairs of this node's partitions. Pass their loop to `remote_log`."""
         parts = RepairParts(
             self.driver, self.reads, self.table.work, self.held_back.deleting, self.given.audit,
             scrubs, replicas,
@@ -204,7 +206,7 @@ class RemoteLogParts:
         )
 
     def new_erasures(self, collector: Collector) -> Erasures:
-        """Ends erasures in this node's stores; `collector` looks segments up."""
+        """Erasures in this node's stores; they look segments up with `collector`."""
         return Erasures(
             collector,
             self.given.metadata,
@@ -218,7 +220,7 @@ class RemoteLogParts:
     def remote_log(
         self, beside: Iterable[Loop] = (), problems: Iterable[Source] = ()
     ) -> RemoteLogManager:
-        """The manager itself. It runs the loops `beside` its own, and reports `problems` too."""
+        """The manager itself. It also runs the loops `beside`, and reports the `problems`."""
         given, limits = self.given, self.around.limits
         watch = LeadershipWatch(
             given.broker, self.table.works, self.table.cancel_if_lost, self.looks.look,
@@ -227,7 +229,7 @@ class RemoteLogParts:
         deletion = TopicDeletion(
             given.metadata, self.clean_ups, self.around, self.held_back.deleting, given.audit
         )
-        # Two, so that no limit waits for a look that an earlier change began: a disk may hang.
+        # Two followers: a scan hangs if a disk does, and rate limits must not wait for it.
         ambient = self.around.ambient
         limits_follower = SettingsFollower(given.metadata, ambient, self._hold_limits)
         looks_follower = SettingsFollower(given.metadata, ambient, self.looks.look_and_tell)
@@ -246,7 +248,7 @@ class RemoteLogParts:
         loops = (
             Loop("scan log directories", self.looks.run),
             Loop("follow the leadership", watch.run),
-            Loop("look at what reads wait for", self.asked_looks.run),
+            Loop("scan partitions that reads wait for", self.asked_looks.run),
             Loop("follow the cluster's rate limits", limits_follower.run),
             Loop("follow the cluster's settings", looks_follower.run),
             Loop("compare clocks", self.checks.run),
@@ -254,7 +256,7 @@ class RemoteLogParts:
             Loop("expire segments", self.expirer.run),
             Loop("delete topics", deletion.run),
             Loop("end brokers' deletions", sweeper.run),
-            Loop("tell problems", report.run),
+            Loop("report problems", report.run),
             *beside,
         )
         return RemoteLogManager(
@@ -366,7 +368,7 @@ def _told(given: Given) -> ToldPartitions | None:
 def _holds_claim(
     metadata: RemoteLogMetadataManager, me: Incarnation, tip: TopicIdPartition
 ) -> bool:
-    """True if the last claim of the partition is this process's."""
+    """True if the partition's last claim is by this process."""
     state = metadata.partition_state(tip)
     return state is not None and state.claim is not None and state.claim.incarnation == me
 

@@ -1,11 +1,12 @@
-"""`strandline format --from-snapshot`: a new cluster takes over the tier of a lost one.
+"""`strandline format --from-snapshot`: a new cluster takes over the tier of a lost cluster.
 
 The order: read the whole snapshot, write the data directory except its last file, replace each
-store's marker by compare and set, write the last file. So an interrupted run may be repeated, and
+store's marker by compare-and-set, write the last file. So an interrupted run may be repeated, and
 once the marker is replaced no node of the lost cluster writes or deletes any more.
 
-A cluster begins once, from one snapshot, which its first marker names: the rows of another one, or
-of a snapshot of its own, rewritten on a single node, would differ from the others' for ever.
+A cluster begins once, from one snapshot, which its first marker names. A node that began with a
+different snapshot, or with a later one of its own cluster, would have different rows than the other
+nodes for ever.
 """
 
 from __future__ import annotations
@@ -42,7 +43,9 @@ NEW_IDS = "make a new cluster id and new directory ids, and format all nodes wit
 
 @dataclass(frozen=True, slots=True)
 class TakenOver:
-    """The snapshot a new cluster begins with, its former cluster, and the stores."""
+    """The snapshot with which a new cluster begins, the cluster that it succeeds, and the
+    stores.
+    """
 
     snapshot: str
     predecessor: str
@@ -53,7 +56,9 @@ Tiers = dict[str, TierStore]
 """The opened stores by their names."""
 
 WriteDirectory = Callable[[Path, Callable[[], None]], None]
-"""(snapshot file, what to call before the last step): makes the data directory; blocks."""
+"""Function of (snapshot file, callback before the last step) that makes the data directory; it
+blocks.
+"""
 
 
 async def restart_from(
@@ -65,13 +70,13 @@ async def restart_from(
     confirmed: bool,
     write_directory: WriteDirectory,
 ) -> TakenOver:
-    """Take the stores over. `source` is a snapshot file, or `latest`: the newest in all of
-    them. `confirmed`: the operator says that no node of the former cluster is left.
+    """Take the stores over. `source` is a snapshot file, or `latest` for the newest snapshot in all
+    stores. `confirmed`: the operator says that no node of the lost cluster is left.
 
-    InvalidRequest: that is not confirmed, or this cluster has begun already, without this node or
-    with another snapshot. InvalidRequest, NotFound: no such snapshot, or the prefix has no owner.
-    CorruptData: it is damaged. Conflict: another cluster takes the prefix over at the same time, or
-    the directory is not empty.
+    Raises InvalidRequest if that is not confirmed, or if this cluster has begun already without
+    this node or with a different snapshot; InvalidRequest or NotFound if there is no such snapshot
+    or no cluster owns the prefix; CorruptData if the snapshot is damaged; Conflict if a different
+    cluster takes the prefix over at the same time, or if the directory is not empty.
     """
     async with AsyncExitStack() as opened:
         tiers = await _open_stores(settings, opened)
@@ -100,7 +105,7 @@ async def restart_from(
                         try:
                             await take_over(tiers[name], before, after, deadline_s=STORE_DEADLINE_S)
                         except Conflict:
-                            # Another voter of this cluster, formatted at the same time, did it.
+                            # A voter of this cluster, formatted at the same time, may have done it.
                             if (await _markers({name: tiers[name]})).get(name) != after:
                                 raise
 
@@ -122,34 +127,36 @@ async def _no_owner(tier: TierStore, kafka_cluster_id: str) -> NotFound:
         owners = await snapshot_owners(tier)
     if not owners:
         return NotFound(
-            f"the store {tier.name!r} has no cluster marker, so nothing there belongs to a "
+            f"the store {tier.name!r} has no cluster marker, so it is not the tier of a "
             "Strandline cluster: correct bucket and prefix, or format without --from-snapshot"
         )
     lost = ClusterMarker(owners[-1], kafka_cluster_id, store=tier.name)
     return NotFound(
-        f"the store {tier.name!r} has no cluster marker, and has metadata snapshots of the "
-        f"Strandline cluster {', '.join(owners)}: the marker was lost. Put that of the last of "
-        f"these there by hand, then repeat the command: {cluster_marker_key(tier.prefix)} with "
+        f"the store {tier.name!r} has no cluster marker, but has metadata snapshots of the "
+        f"Strandline clusters {', '.join(owners)}: the marker was lost. Write the marker of the "
+        f"last of these by hand, then repeat the command: {cluster_marker_key(tier.prefix)} with "
         f"{lost.on_a_line()}"
     )
 
 
 async def _check_has_not_begun(tiers: Tiers, marker: ClusterMarker, cluster_id: str) -> None:
-    """Raise InvalidRequest once the cluster has run: its snapshots contain what it began with."""
+    """Raise InvalidRequest if the cluster has begun without a snapshot, has run, or has lost the
+    prefix: it can't begin from this snapshot then.
+    """
     if cluster_id in marker.predecessors:
         raise InvalidRequest(
-            f"the cluster {cluster_id} has lost the prefix to {marker.cluster_id}: {NEW_IDS}. "
-            "Nothing was changed",
+            f"the cluster {cluster_id} has lost the prefix to the cluster {marker.cluster_id}: "
+            f"{NEW_IDS}. Nothing was changed",
             field="--cluster-id",
         )
     if marker.cluster_id != cluster_id:
         return
     if await _uploaded(tiers, cluster_id) or not (marker.began_with and marker.predecessors):
         raise InvalidRequest(
-            f"the cluster {cluster_id} has the prefix and runs already, so it does not begin again "
+            f"the cluster {cluster_id} owns the prefix and runs already, so it can't begin again "
             "from a snapshot. A node that is formatted for the first time gets the metadata from "
-            "the others: repeat the command without --from-snapshot and --yes. One that ran in "
-            "this cluster and lost its disk: remove it from the quorum, format it with "
+            "the other nodes: repeat the command without --from-snapshot and --yes. A node that "
+            "ran in this cluster and lost its disk: remove it from the quorum, format it with "
             f"--no-initial-voters, and add it again. If no node of this cluster is left: {NEW_IDS}."
             " Nothing was changed",
             field="--from-snapshot",
@@ -166,16 +173,17 @@ def _name_and_checksum(path: Path) -> str:
 
 def _began_otherwise(marker: ClusterMarker, snapshot: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the cluster {marker.cluster_id} began with {marker.began_with}, and this is {snapshot}: "
-        "its nodes would differ for ever. Give the snapshot that the others were formatted from; "
-        f"to begin with another one on all of them, {NEW_IDS}",
+        f"the cluster {marker.cluster_id} began with the snapshot {marker.began_with}, but this is "
+        f"{snapshot}: the metadata of its nodes would differ for ever. Give the snapshot that the "
+        f"other nodes were formatted from; to begin with a different one on all nodes, {NEW_IDS}",
         field="--from-snapshot",
     )
 
 
 async def _uploaded(tiers: Tiers, cluster_id: str) -> list[tuple[UploadedSnapshot, TierStore]]:
-    """A cluster's snapshots in all stores, the newest last: its default store may be another one
-    than before, or on other nodes.
+    """The cluster's snapshots in all stores, the newest last. All stores are listed, since the
+    default store may have been a different one before, or on other nodes. Empty snapshots are left
+    out.
     """
     found = []
     for tier in tiers.values():
@@ -186,7 +194,9 @@ async def _uploaded(tiers: Tiers, cluster_id: str) -> list[tuple[UploadedSnapsho
 
 
 def _places(settings: Settings, names: Iterable[str]) -> str:
-    """Tells the places of these stores: a second one that is no copy shows in a drill."""
+    """The locations of these stores as text, so that an operator who practises a restart sees if
+    they are the real stores and not copies.
+    """
     found = []
     for name, config in store_configs(settings).items():
         if name in names:
@@ -205,31 +215,30 @@ async def _unconfirmed(
     older = ""
     if given is not None and newest is not None and given < newest:
         older = (
-            f" The store has a later snapshot than {Path(source).name}, which ends at metadata "
-            f"offset {given.end_offset}: {snapshot_file_name(newest)}; `latest` takes that."
+            f" {Path(source).name} ends at metadata offset {given.end_offset}, and the store has a "
+            f"later snapshot, {snapshot_file_name(newest)}: give `latest` to take that."
         )
     return _not_confirmed(marker, places, _last_upload(uploaded), older)
 
 
 def _last_upload(uploaded: Sequence[UploadedSnapshot]) -> str:
-    """A sentence on the newest snapshot of the cluster that has the prefix."""
+    """A sentence about the newest snapshot of the cluster that owns the prefix."""
     newest_ms = max((each.uploaded_ms or 0 for each in uploaded), default=0)
     if newest_ms == 0:
-        return "It has no snapshot in the store"
+        return "That cluster has no snapshot in the store"
     ago_s = max(ambient.now_ms() - newest_ms, 0) // 1000
-    return f"It last uploaded a snapshot {ago_s // 60} min {ago_s % 60} s ago"
+    return f"That cluster last uploaded a snapshot {ago_s // 60} min {ago_s % 60} s ago"
 
 
 def _not_confirmed(
     marker: ClusterMarker, places: str, last_upload: str, older: str
 ) -> InvalidRequest:
     return InvalidRequest(
-        f"the stores {places} belong to the cluster {marker.cluster_id}, or to one that it took "
-        f"over from. {last_upload}. Taking them over ends that cluster for good: its nodes stop "
-        "themselves, and what it recorded after the snapshot is not in the new cluster. Are the "
-        "data directories of most of its voters whole, or that of its only one? Then "
-        f"start those instead.{older} If not, and if all its nodes are stopped "
-        "for good, say --yes. Nothing was changed",
+        f"the stores {places} belong to the cluster {marker.cluster_id} or to one of its "
+        f"predecessors. {last_upload}. Taking the stores over ends it for good: its nodes stop "
+        "themselves, and its records after the snapshot are not in the new cluster. If the data "
+        f"directories of most of its voters are whole, start those nodes instead.{older} "
+        "Otherwise, once all its nodes are stopped for good, give --yes. Nothing was changed",
         field="--yes",
     )
 
@@ -245,7 +254,9 @@ async def _open_stores(settings: Settings, opened: AsyncExitStack) -> Tiers:
 
 @asynccontextmanager
 async def _in_time(tier: TierStore, deadline_s: float | None = None) -> AsyncGenerator[None]:
-    """Raises RetryLater, which names the store, when it does not answer."""
+    """Bound the requests inside to `deadline_s`, by default STORE_DEADLINE_S; raises RetryLater
+    with the store's name after that.
+    """
     deadline_s = STORE_DEADLINE_S if deadline_s is None else deadline_s
     try:
         async with asyncio.timeout(deadline_s):
@@ -253,13 +264,15 @@ async def _in_time(tier: TierStore, deadline_s: float | None = None) -> AsyncGen
     except TimeoutError:
         raise RetryLater(
             f"the store {tier.name!r} did not answer within {deadline_s:g} s: check its endpoint "
-            "and the network. One that was not the default store may be left out of the settings "
+            "and the network. A store that was not the default one may be left out of the settings "
             "until it is back. Nothing was changed"
         ) from None
 
 
 async def _markers(tiers: Tiers) -> dict[str, ClusterMarker]:
-    """Markers of the stores that have one; a node's start claims the others."""
+    """The markers of the stores that have one; a node writes those of the other stores at its
+    start.
+    """
     found = {}
     for name, tier in tiers.items():
         async with _in_time(tier):
@@ -273,8 +286,8 @@ def _check_kafka_cluster(markers: dict[str, ClusterMarker], kafka_cluster_id: st
     for name, marker in markers.items():
         if marker.kafka_cluster_id not in (None, kafka_cluster_id):
             raise InvalidRequest(
-                f"the store {name!r} holds segments of the Kafka cluster {marker.kafka_cluster_id}"
-                f", not of {kafka_cluster_id}",
+                f"the store {name!r} has the segments of the Kafka cluster "
+                f"{marker.kafka_cluster_id}, not of {kafka_cluster_id}: correct this or the store",
                 field="--kafka-cluster-id",
             )
 
@@ -282,28 +295,29 @@ def _check_kafka_cluster(markers: dict[str, ClusterMarker], kafka_cluster_id: st
 def _check_owners(
     markers: dict[str, ClusterMarker], default: ClusterMarker, cluster_id: str
 ) -> None:
-    """Check that every store is the lost cluster's, or one's before it. InvalidRequest: another
-    cluster has one, and nobody said that this one is no more.
+    """Raise InvalidRequest if a store belongs neither to the lost cluster nor to one of its
+    predecessors: the operator did not confirm that the nodes of its cluster are gone.
     """
     known = {cluster_id, default.cluster_id}
     for marker in markers.values():
-        # The default store may have come after a takeover: its marker then names nobody.
+        # A default store that was added after a takeover has a marker without predecessors, so the
+        # markers of all stores count.
         if marker.cluster_id == default.cluster_id:
             known.update(marker.predecessors)
     for name, marker in markers.items():
         if marker.cluster_id not in known:
             raise InvalidRequest(
                 f"the store {name!r} belongs to the Strandline cluster {marker.cluster_id}, not to "
-                f"{default.cluster_id}, which is taken over: that would end a cluster that may "
-                f"still run. Correct bucket and prefix of [stores.{name}], or take it out of the "
-                "settings. Nothing was changed",
+                f"{default.cluster_id}, which is taken over: taking this store over would end a "
+                f"cluster that may still run. Correct bucket and prefix of [stores.{name}], or "
+                "remove it from the settings. Nothing was changed",
                 field=f"stores.{name}",
             )
 
 
 async def _fetch_latest(tiers: Tiers, marker: ClusterMarker, folder: Path) -> Path:
-    """Download the newest snapshot of the cluster that has the prefix, or of the one before it: an
-    interrupted restart leaves a marker without a snapshot.
+    """Download the newest snapshot of the cluster that owns the prefix, or if it has none (its
+    restart was interrupted) that of its latest predecessor with one.
     """
     for cluster_id in (marker.cluster_id, *marker.predecessors):
         uploaded = await _uploaded(tiers, cluster_id)
@@ -314,13 +328,15 @@ async def _fetch_latest(tiers: Tiers, marker: ClusterMarker, folder: Path) -> Pa
                 await _download(tier, snapshot_key(tier.prefix, cluster_id, newest.snapshot), path)
             return path
     raise NotFound(
-        f"the stores {', '.join(map(repr, tiers))} have no snapshot of the metadata: give one that "
-        "was saved from a data directory, `--from-snapshot FILE`"
+        f"the stores {', '.join(map(repr, tiers))} have no snapshot of the metadata: give one of a "
+        "data directory with `--from-snapshot FILE`"
     )
 
 
 async def _download(tier: TierStore, key: str, path: Path) -> None:
-    """Download an object, and check its length and CRC32C; batches are checked when it is read."""
+    """Download an object, and check its length and CRC32C. The batches in it are checked when the
+    snapshot is read.
+    """
     info = await tier.store.head(key)
     size, checksum = 0, 0
     with await asyncio.to_thread(open, path, "wb") as file:
@@ -331,8 +347,9 @@ async def _download(tier: TierStore, key: str, path: Path) -> None:
     if size != info.size or info.crc32c not in (None, checksum):
         await asyncio.to_thread(os.unlink, path)
         raise CorruptData(
-            f"{size} bytes with CRC32C {checksum:08x} were read, the store has {info.size} bytes. "
-            "Try again, or give an earlier snapshot of that folder with --from-snapshot FILE",
+            f"{size} bytes with CRC32C {checksum:08x} were read, but the store has {info.size} "
+            "bytes, or a different checksum. Try again, or give an earlier snapshot of that folder "
+            "with --from-snapshot FILE",
             source=f"{tier.name}:{key}",
             position=0,
         )

@@ -1,4 +1,4 @@
-"""`strandline node`: run until told to stop, or until a part can't go on."""
+"""`strandline node`: runs a node until a signal stops it, or until one of its parts fails."""
 
 from __future__ import annotations
 
@@ -34,16 +34,18 @@ logger = logging.getLogger("strandline")
 tier_logger = logging.getLogger("rlm.control.run_events")
 
 NOTHING_TO_READ = (
-    "no http.tokens_file is set, nor a tls_certificate_file of http, read or quorum, so nothing is "
-    "read again"
+    "no file was read again: neither http.tokens_file nor a tls_certificate_file of http, read or "
+    "quorum is set"
 )
 
 
 def run_node(settings: Settings) -> None:
-    """Run a node in this process until SIGTERM or SIGINT; raises what ended it otherwise."""
+    """Run a node in this process until SIGTERM or SIGINT; raises the error of a part that
+    failed.
+    """
     log = start_logging(settings.log.format, node_id_in(settings.node.data_dir), text=NODE_TEXT)
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # we say ourselves that we serve
-    faulthandler.enable()  # a crash in a library's own code would end this process without a word
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)  # `_run` logs that the node serves
+    faulthandler.enable()  # else a crash in native code would end the process without a message
     event_loop.run(_run(within_open_files(settings, files_limit()), log))
 
 
@@ -62,7 +64,7 @@ async def _run(settings: Settings, log: LogOutput) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
-    # Left alone, it ends the process without a word.
+    # Without a handler, SIGHUP ends the process.
     loop.add_signal_handler(signal.SIGHUP, _nothing_to_reload)
     node = await Node.open(
         settings,
@@ -73,7 +75,7 @@ async def _run(settings: Settings, log: LogOutput) -> None:
     )
     if node.hold is not None:
         metrics.hold.read_from(node.hold.usage)
-    # Before it listens: whoever is refused finds the reason in the log.
+    # Before it listens, so that the log has the reason before the first request is refused.
     _warn_of_what_is_seldom_meant(settings)
     try:
         async with serving(node, metrics) as http, replica.serving(node, metrics.read):
@@ -97,11 +99,13 @@ def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
     """Warn of settings that are safe but seldom meant."""
     if not settings.kafka.log_dirs and settings.kafka.broker:
         logger.info(
-            "kafka.log_dirs is empty: this node copies what its broker's plug-in sends it alone"
+            "kafka.log_dirs is empty: this node copies only the segments that its broker's plug-in "
+            "sends"
         )
     elif not settings.kafka.log_dirs:
         logger.warning(
-            "kafka.log_dirs is empty: this node keeps metadata and answers, and copies nothing"
+            "kafka.log_dirs is empty: this node keeps the metadata and answers requests, but "
+            "copies no segments"
         )
     _warn_of_access(settings.http)
 
@@ -109,20 +113,21 @@ def _warn_of_what_is_seldom_meant(settings: Settings) -> None:
 def _warn_of_access(http: HttpSettings) -> None:
     if http.anonymous_role == "none" and http.tokens_file is None:
         logger.warning(
-            "nobody may ask this node anything but its health: set http.tokens_file, or (on "
+            "all HTTP requests but health checks are refused: set http.tokens_file, or (on "
             'loopback) http.anonymous_role = "read"'
         )
     if http.host not in LOOPBACK_HOSTS and http.tls_certificate_file is None:
         logger.warning(
-            "tokens and records travel unencrypted to %s: set http.tls_certificate_file and "
-            "http.tls_key_file",
+            "tokens and records are sent unencrypted, since HTTP on %s has no TLS: set "
+            "http.tls_certificate_file and http.tls_key_file",
             http.host,
         )
 
 
 async def _started(node: Node, stop: asyncio.Event) -> bool:
-    """Start the work on the tier; False if told to stop meanwhile. A store that hangs makes it last
-    a minute, behind which a service manager kills.
+    """Start the remote log manager; False if the node was stopped meanwhile. With a store that
+    hangs the start takes a minute, and a service manager would kill a node that did not stop before
+    that.
     """
     starting = asyncio.ensure_future(node.remote_log.start())
     ending = asyncio.ensure_future(_until_stopped(node, stop))
@@ -147,13 +152,13 @@ async def _until_stopped(node: Node, stop: asyncio.Event) -> None:
 
 
 def _nothing_to_reload() -> None:
-    logger.info("SIGHUP while the node starts: tokens and certificates are read now anyway")
+    logger.info("SIGHUP ignored: the node is starting, and reads tokens and certificates anyway")
 
 
 def _reload(http: HttpInterface, replica: ReadReplica, node: Node) -> None:
     look_again()
     node.pool.look_for_keys()
-    logger.info("the stores' keys are read again at their next request")
+    logger.info("the stores' credentials are read again at the next request")
     read: list[str] = []
     has_failed = False
     for reload, names in (
@@ -172,7 +177,7 @@ def _reload(http: HttpInterface, replica: ReadReplica, node: Node) -> None:
 
 
 def log_event(event: CopyEvent) -> None:
-    """Log a line for each change; progress shows at DEBUG."""
+    """Log a line for each event; those that only show progress at level DEBUG."""
     match event:
         case PartitionClaimed():
             tier_logger.info(
@@ -200,7 +205,7 @@ def log_event(event: CopyEvent) -> None:
             tier_logger.info("deleted %s: %s", event.segment_id, event.why)
         case HoldReleased() if event.missed:
             tier_logger.error(
-                "no longer held (%s): offsets %d to %d of %s, which were not copied",
+                "no longer held (%s): offsets %d to %d of %s, which were never copied",
                 event.why,
                 event.start,
                 event.end,

@@ -27,7 +27,7 @@ _ROLES = {"none": None, "read": Role.READ, "operate": Role.OPERATE, "admin": Rol
 
 @dataclass(frozen=True, slots=True)
 class HttpInterface:
-    """The running HTTP interface: its address, and what SIGHUP reloads."""
+    """The running HTTP interface: its address, and the parts that SIGHUP reloads."""
 
     url: str
     tokens: TokenBook
@@ -35,7 +35,7 @@ class HttpInterface:
 
 
 def api_limits(http: HttpSettings) -> ApiLimits:
-    """Limits of the interface from the settings."""
+    """The limits of the HTTP interface, from the settings."""
     return ApiLimits(
         body_bytes_max=http.body_bytes_max,
         connections_max=http.connections_max,
@@ -71,7 +71,7 @@ def _identity(node: Node) -> NodeIdentity:
 
 @asynccontextmanager
 async def serving(node: Node, metrics: NodeMetrics) -> AsyncIterator[HttpInterface]:
-    """Serve `node` while inside. InvalidRequest: the address can't be used."""
+    """Serve `node` inside this context. Raises InvalidRequest if the address can't be used."""
     http = node.settings.http
     limits = api_limits(http)
     tokens = TokenBook(http.tokens_file)

@@ -1,4 +1,4 @@
-"""Identity, limits and rates of a node, as the control plane takes them."""
+"""The identity, limits and rates of a node, in the types of the control plane."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ AMBIENT = Ambient(
 
 
 def store_surroundings() -> StoreSurroundings:
-    """The clocks and chance of a store that this process opens."""
+    """The clocks and the randomness of a store that this process opens."""
     return StoreSurroundings(
         sleep=ambient.sleep,
         monotonic=ambient.monotonic,
@@ -34,7 +34,7 @@ def store_surroundings() -> StoreSurroundings:
 
 
 def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
-    """Identity of the node with this data directory."""
+    """The identity, limits and clocks of the node with this data directory."""
     identity = Identity(
         cluster_id=str(directory.cluster_id),
         kafka_cluster_id=directory.kafka_cluster_id,
@@ -45,7 +45,7 @@ def surroundings(settings: Settings, directory: DataDirectory) -> Surroundings:
 
 
 def node_facts(settings: Settings) -> NodeFacts:
-    """The facts that the other nodes learn of this one."""
+    """The facts about this node that its registration gives to the other nodes."""
     quorum = settings.quorum
     return NodeFacts(
         read=settings.read.registered(),
@@ -57,7 +57,7 @@ def node_facts(settings: Settings) -> NodeFacts:
 
 
 def copy_limits(settings: Settings) -> CopyLimits:
-    """Limits of the control plane from the settings."""
+    """The limits of the control plane, from the settings."""
     copier = settings.copier
     return CopyLimits(
         scan_interval_s=copier.interval_s,
@@ -83,7 +83,7 @@ def copy_limits(settings: Settings) -> CopyLimits:
 
 
 def flow_control(settings: Settings) -> FlowControl:
-    """Rate limits of the node. InvalidRequest: one can't be kept."""
+    """The node's rate limits, from the settings. Raises InvalidRequest if one can't be kept."""
     limits = settings.limits
     topics = limits.topic_copy_bytes_per_s.keys() | limits.topic_read_bytes_per_s.keys()
     return FlowControl(

@@ -1,4 +1,4 @@
-"""Entry point of a worker process, started by a node: `python -m strandline.node.worker_process
+"""Entry point of a worker process, which a node starts: `python -m strandline.node.worker_process
 LOG_FORMAT NODE_ID SOCKET_FD`.
 """
 
@@ -16,16 +16,16 @@ from strandline.node.event_loop import new_loop
 from strandline.settings.log_lines import WORKER_TEXT, start_logging
 
 NICENESS = 5
-"""The work of copies, which is done in threads, has a lower priority than the supervisor, whose
-event loop must be on time, and than the broker. The event loop, which serves reads, has not: on a
-busy machine a consumer waited for each of its turns.
+"""Niceness of the threads that do the work of copies, so that they yield to the supervisor, whose
+event loop must be on time, and to the broker. The worker's event loop keeps its priority: it serves
+reads, and on a busy machine consumers waited for it.
 """
 
 
 def main(arguments: list[str]) -> None:
-    """Serve the node at the other end of the socket; does not return."""
+    """Serve the node at the other end of the socket until it closes; does not return."""
     if len(arguments) != 3 or not all(each.isdecimal() for each in arguments[1:]):
-        raise SystemExit("a node starts its workers itself: run `strandline node`")
+        raise SystemExit("only a node starts worker processes: run `strandline node`")
     log_format, node_id, socket_fd = arguments
     start_logging("json" if log_format == "json" else "text", int(node_id), text=WORKER_TEXT)
     worker.run(
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
 
 def _new_loop() -> asyncio.AbstractEventLoop:
     loop = new_loop()
-    # Of Linux; elsewhere a thread's niceness may be its process's.
+    # On Linux niceness is per thread; on other systems it may apply to the whole process.
     loop.set_default_executor(ThreadPoolExecutor(initializer=os.nice, initargs=(NICENESS,)))
     return loop
 

@@ -21,7 +21,7 @@ from strandline.settings.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Parts of the node that its workers use or report to."""
+    """The parts of the node that its workers use or report to."""
 
     node_id: int
     flow: FlowControl
@@ -30,7 +30,9 @@ class Shared:
 
 
 def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
-    """Command of a worker; its socket's number is appended. Secrets come over the socket."""
+    """The command of a worker, to which the number of its socket is appended. Secrets are sent over
+    the socket.
+    """
     return (sys.executable, "-m", "strandline.node.worker_process", log_format, str(node_id))
 
 
@@ -40,9 +42,10 @@ def start_workers(
     shared: Shared,
     building: AsyncExitStack,
 ) -> asyncio.Task[WorkerPool]:
-    """Begin to start the workers; the returned task ends once they are ready, `building` ends them.
+    """Begin to start the workers; the returned task ends once they are ready. `building` closes
+    them.
 
-    A worker takes as long to start as the rest of a node, so both go on side by side.
+    A worker takes as long to start as the rest of the node, so both start at the same time.
     """
     pool = WorkerPool(
         worker_command(settings.log.format, shared.node_id),
@@ -70,7 +73,7 @@ async def _started(pool: WorkerPool) -> WorkerPool:
 
 
 async def _given_up(starting: asyncio.Task[WorkerPool]) -> None:
-    """Give up a start nobody waits for any more; its error is dropped."""
+    """Cancel a start that is no longer awaited; its error is dropped."""
     starting.cancel()
     await asyncio.wait((starting,))
     if not starting.cancelled():

@@ -1,1 +1,1 @@
-"""Settings of a node: file, environment, and what they are turned into."""
+"""The settings of a node: file, environment, and the configurations made of them."""

@@ -73,16 +73,16 @@ class HttpSettings(Section):
         loopback = self.host in LOOPBACK_HOSTS
         if self.anonymous_role != "none" and not loopback:
             raise ValueError(
-                'anonymous_role may be given only on loopback: set host = "127.0.0.1", or '
+                'anonymous_role is allowed only on loopback: set host = "127.0.0.1", or '
                 'anonymous_role = "none" and a tokens_file'
             )
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file go together")
+            raise ValueError("set both tls_certificate_file and tls_key_file, or neither")
         return self
 
     def registered(self, quorum_address: str) -> str | None:
-        """The URL that other nodes learn; None: they can't reach it. `quorum_address`: the
-        `host:port` by which they reach this node's quorum listener, "" for none.
+        """The URL that this node's registration gives to the other nodes; None if they can't reach
+        it. `quorum_address` is the `host:port` of this node's quorum listener, "" without one.
         """
         scheme = "http" if self.tls_certificate_file is None else "https"
         if self.advertised:

@@ -1,4 +1,4 @@
-"""Settings about the broker beside a node."""
+"""The settings about a node's broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class SecurityProtocol(StrEnum):
 
 
 ANNOUNCED = "announced"
-"""`kafka.broker` of a node that hears its broker's address from the plug-in."""
+"""Value of `kafka.broker` if the broker's plug-in announces its address to the node."""
 
 
 class KafkaSettings(Section):
@@ -68,36 +68,38 @@ class KafkaSettings(Section):
 
     @model_validator(mode="after")
     def _password_goes_to_the_brokers_alone(self) -> KafkaSettings:
-        """The holder of a token of the role broker or above can announce any address."""
+        """Refuse PLAIN with an announced address: a client with a token of the role broker or above
+        can announce any address, and would be sent the password.
+        """
         if self.broker != ANNOUNCED or self.sasl_mechanism != "PLAIN":
             return self
         certified = self.security_protocol is SecurityProtocol.SASL_SSL and self.ssl_ca_file
         if self.security_protocol.startswith("SASL_") and not certified:
             raise ValueError(
-                'With broker = "announced" whoever has a token of the role broker or above '
-                "chooses the broker's address, and PLAIN would send the password there. Name "
-                "the broker as host:port, or use a SCRAM mechanism, or SASL_SSL with the "
-                "brokers' own authority as ssl_ca_file"
+                'with broker = "announced" any client with a token of the role broker or above '
+                "chooses the broker's address, and PLAIN would send the password there. Set "
+                "broker = host:port, or use a SCRAM mechanism, or SASL_SSL with the "
+                "brokers' own CA as ssl_ca_file"
             )
         return self
 
     def bootstrap_addresses(self) -> tuple[tuple[str, int], ...]:
-        """The brokers' addresses as (host, port). ValueError if one of them is not host:port."""
+        """The brokers' addresses as (host, port). Raises ValueError if one is not host:port."""
         found = []
         for text in self.bootstrap or [self.broker]:
             host, _, port = text.rpartition(":")
             if not host or not (port.isascii() and port.isdecimal()) or not 0 < int(port) < 65_536:
-                raise ValueError(f"kafka.bootstrap: {text!r} is not host:port")
+                raise ValueError(f"kafka.bootstrap: {text!r} is not host:port; correct it")
             found.append((host.strip("[]"), int(port)))
         return tuple(found)
 
     def check_readable(self, read: ReadSettings) -> None:
-        """Check that a read replica with these settings can serve these brokers, else
-        ValueError.
+        """Raise ValueError unless a read replica with these settings can serve these brokers'
+        topics.
         """
         if not self.bootstrap and self.broker in ("", ANNOUNCED):
             raise ValueError(
-                "read.listen passes new records on from the brokers: set kafka.bootstrap"
+                "read.listen also serves records from the brokers' disks: set kafka.bootstrap"
             )
         hosts = {host for host, _ in self.bootstrap_addresses()}
         if read.authentication == "sasl":
@@ -107,7 +109,7 @@ class KafkaSettings(Section):
             or self.security_protocol is not SecurityProtocol.PLAINTEXT
         ):
             raise ValueError(
-                "read.topics is empty, so clients may read nothing: name the topics that they may "
+                "read.topics is empty, so clients may read no topic: name the topics that they may "
                 "read with this node's own rights at the brokers (glob patterns), or set "
                 'read.authentication = "sasl"'
             )
@@ -115,16 +117,16 @@ class KafkaSettings(Section):
     def _check_logins(self, read: ReadSettings, hosts: set[str]) -> None:
         if not self.security_protocol.startswith("SASL_"):
             raise ValueError(
-                'read.authentication = "sasl": clients log in at the brokers, so set '
+                'with read.authentication = "sasl" clients log in at the brokers: set '
                 "kafka.security_protocol to SASL_PLAINTEXT or SASL_SSL, kafka.bootstrap to those "
-                "listeners, and kafka.sasl_username to a user of this node's own"
+                "listeners, and kafka.sasl_username to a user for this node"
             )
         is_readable = self.security_protocol is SecurityProtocol.SASL_PLAINTEXT and not hosts <= {
             *LOOPBACK_HOSTS
         }
         if is_readable and READABLE & {*read.sasl_mechanisms, self.sasl_mechanism}:
             raise ValueError(
-                "on the way to the brokers anybody could read the secrets of PLAIN and "
-                'OAUTHBEARER: set kafka.security_protocol = "SASL_SSL", or read.sasl_mechanisms = '
+                "PLAIN and OAUTHBEARER would send their secrets to the brokers unencrypted: "
+                'set kafka.security_protocol = "SASL_SSL", or read.sasl_mechanisms = '
                 '["SCRAM-SHA-256", "SCRAM-SHA-512"], and one of these as kafka.sasl_mechanism'
             )

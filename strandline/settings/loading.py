@@ -1,4 +1,4 @@
-"""Reading settings: the TOML file, then the environment over it, and where each value came from."""
+"""Loads the settings from the TOML file and the environment, with the origin of each value."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ ENV_PREFIX = "STRANDLINE_"
 OTHER_VARIABLES = frozenset(
     {
         "STRANDLINE_CONFIG",  # the settings file itself
-        "STRANDLINE_URL",  # which node the query commands ask
-        "STRANDLINE_TOKEN_FILE",  # and with which token
-        "STRANDLINE_TOKEN",  # the jobs on Spark: the token itself
-        "STRANDLINE_PIPELINE_OPTIONS",  # the same: stores, from `strandline pipeline --config`
-        "STRANDLINE_SPARK_MASTER",  # the same: where they run
-        "STRANDLINE_TOOLS_DIR",  # tests: where fetched tools are kept
-        "STRANDLINE_REQUIRE_TOOLS",  # tests: a missing toolchain fails instead of skips
+        "STRANDLINE_URL",  # the node to which commands send their requests
+        "STRANDLINE_TOKEN_FILE",  # the file with the token of those requests
+        "STRANDLINE_TOKEN",  # Spark jobs: the token itself
+        "STRANDLINE_PIPELINE_OPTIONS",  # Spark jobs: stores, of `strandline pipeline --config`
+        "STRANDLINE_SPARK_MASTER",  # Spark jobs: the Spark master
+        "STRANDLINE_TOOLS_DIR",  # tests: the directory of fetched tools
+        "STRANDLINE_REQUIRE_TOOLS",  # tests: fail instead of skip if a toolchain is missing
         "STRANDLINE_GOLDEN",  # tests: rewrite golden files
     }
 )
@@ -34,7 +34,7 @@ CONFIG_BYTES_MAX = 1_048_576
 
 @dataclass(frozen=True, slots=True)
 class LoadedSettings:
-    """The effective settings; `origins` says for each dotted key where its value came from."""
+    """The effective settings; `origins` has the origin of the value of each dotted key."""
 
     settings: Settings
     origins: Mapping[str, str]
@@ -43,9 +43,9 @@ class LoadedSettings:
 def load_settings(
     path: Path | None, environment: Mapping[str, str] | None = None
 ) -> LoadedSettings:
-    """Read settings from `path` (None: defaults) with the environment over it.
+    """Read the settings from `path` (None: the defaults), overridden by the environment.
 
-    Raises InvalidRequest, naming the key or variable, for anything unknown or out of range.
+    Raises InvalidRequest with the key or variable if one is unknown or its value is not allowed.
     """
     variables = dict(os.environ if environment is None else environment)
     _refuse_unknown_variables(variables)
@@ -65,8 +65,8 @@ def load_settings(
 
 
 def leaves(model: BaseModel, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every setting as (dotted key, value), in the order they are declared; of a table that has
-    entries, each of them.
+    """All settings as (dotted key, value), in the order of declaration; for a table with entries,
+    each entry.
     """
     for name in type(model).model_fields:
         value = getattr(model, name)
@@ -86,14 +86,16 @@ def _read_toml(path: Path) -> dict[str, Any]:
         data = path.read_bytes()
     except OSError as error:
         raise InvalidRequest(
-            f"the settings file {path} can't be read ({error.strerror}); name another with --config"
+            f"the settings file {path} can't be read ({error.strerror}): name one with --config"
         ) from None
     if len(data) > CONFIG_BYTES_MAX:
-        raise InvalidRequest(f"the settings file {path} is larger than {CONFIG_BYTES_MAX} bytes")
+        raise InvalidRequest(
+            f"the settings file {path} is larger than {CONFIG_BYTES_MAX} bytes: shorten it"
+        )
     try:
         return tomllib.loads(data.decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"{path} is not a TOML file: {error}") from None
+        raise InvalidRequest(f"{path} is not valid TOML, correct it: {error}") from None
 
 
 def _read_environment(variables: Mapping[str, str]) -> dict[str, Any]:
@@ -108,11 +110,13 @@ def _read_environment(variables: Mapping[str, str]) -> dict[str, Any]:
     try:
         return source()
     except SettingsError as error:
-        raise InvalidRequest(f"environment: {error}; lists are written as JSON") from None
+        raise InvalidRequest(f"environment: {error}; write lists as JSON") from None
 
 
 def _refuse_unknown_variables(variables: Mapping[str, str]) -> None:
-    """pydantic-settings ignores unknown variables silently; a misspelt one must not pass."""
+    """Raise InvalidRequest for an unknown STRANDLINE_ variable, which may be a misspelt one;
+    pydantic-settings would ignore it.
+    """
     known = {f"{ENV_PREFIX}{key.upper().replace('.', '__')}" for key, _ in leaves(Settings())}
     known.add(f"{ENV_PREFIX}STORES")
     store_fields = {name.upper() for name in StoreSettings.model_fields}
@@ -123,7 +127,7 @@ def _refuse_unknown_variables(variables: Mapping[str, str]) -> None:
         if len(parts) == 3 and parts[0] == "STORES" and parts[2] in store_fields:
             continue
         raise InvalidRequest(
-            f"the environment variable {name} names no setting; unset it, or see "
+            f"the environment variable {name} is not a setting: unset it, or see "
             "`strandline config --help` for the names"
         )
 
@@ -137,7 +141,7 @@ def _dotted(values: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` laid over `below`, section by section."""
+    """`below` overridden by `above`, section by section."""
     merged = dict(below)
     for name, value in above.items():
         under = merged.get(name)
@@ -148,12 +152,12 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _explain(error: ValidationError, path: Path | None) -> str:
-    """Pydantic's findings, one line each: the key, what is wrong with it."""
+    """A message with a line for each of pydantic's findings: the key, and what is wrong with it."""
     lines = []
     for finding in error.errors(include_url=False, include_input=False):
         key = ".".join(str(part) for part in finding["loc"]) or "settings"
         if finding["type"] == "extra_forbidden":
-            lines.append(f"{key}: no such setting; see docs/SETTINGS.md")
+            lines.append(f"{key}: unknown setting; see docs/SETTINGS.md")
         else:
             lines.append(f"{key}: {finding['msg'].removeprefix('Value error, ')}")
     where = "the settings" if path is None else str(path)

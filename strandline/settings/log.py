@@ -12,7 +12,7 @@ from strandline.settings.log_lines import LogFormat
 
 
 class LogLevelSettings(Section):
-    """Least severe level that each area writes."""
+    """The least severe level that is logged, for each area."""
 
     node: LogLevel = Field(
         default=LogLevel.INFO,
@@ -47,7 +47,7 @@ class LogLevelSettings(Section):
 
 
 class LogSettings(Section):
-    """The log on standard error; levels are changed while the node runs over HTTP, too."""
+    """The log on standard error. HTTP requests may change the levels while the node runs."""
 
     format: LogFormat = Field(
         default="text", description="`text` for people, or `json`: one object a line."

@@ -1,4 +1,4 @@
-"""Form of the lines of the log on standard error: text, or one JSON object a line."""
+"""Formats the log on standard error as text, or as one JSON object per line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ LogFormat = Literal["text", "json"]
 NODE_TEXT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 FULL_WAIT_MS = 20
 PIECE_CHARACTERS = 1_024
-"""The length of a piece, of at most 4096 bytes: so many fit in a pipe that poll(2) calls writable
-(PIPE_BUF).
+"""Length of one write. It is at most 4096 bytes (PIPE_BUF) in UTF-8, which fit into a pipe that
+poll(2) reports as writable.
 """
 WORKER_TEXT = "%(asctime)s worker %(process)d %(levelname)s %(message)s"
 _CONTROL = re.compile("[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]")
-"""Characters that end a line, or that a terminal obeys."""
+"""Characters that end a line, or that control a terminal."""
 
 
 class JsonLines(logging.Formatter):
-    """One JSON object a line: `time` (UTC, milliseconds), `level`, `area` (null: a library's),
-    `logger`, `message`, `node_id` (null before the directory was formatted), `pid`, and
-    `exception`, with its traceback, where there is one.
+    """Formats a record as one JSON object: `time` (UTC, milliseconds), `level`, `area` (null for a
+    library's logger), `logger`, `message`, `node_id` (null before the directory was formatted),
+    `pid`, and `exception` with its traceback if the record has one.
     """
 
     def __init__(self, node_id: int | None) -> None:
@@ -58,12 +58,12 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """One line of text, and behind it the traceback of an exception. Callers' texts stand in
-    messages: none of them can begin a line that looks like one of the node's.
+    """Formats a record as one line of text, followed by the traceback of its exception. Control
+    characters are escaped, so that a text of a client in a message can't imitate a log line.
     """
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as in logging
-        """The line, with what is no plain character as Python writes it."""
+        """The line with its control characters escaped as in Python."""
         line = super().formatMessage(record)
         return _CONTROL.sub(lambda found: repr(found[0])[1:-1], line)
 
@@ -71,8 +71,9 @@ class TextLines(logging.Formatter):
 class LogOutput(logging.StreamHandler[TextIO]):
     """Writes the log to standard error, and counts lines that could not be written.
 
-    The event loop logs, too: a pipe that is full for longer than `FULL_WAIT_MS` loses lines, the
-    rest of one that was begun included, and is not waited for again until it takes some.
+    The event loop must not block on its log: if a pipe is full for longer than `FULL_WAIT_MS`, the
+    line is lost, or the rest of it, and further lines are lost without a wait until the pipe is
+    writable again.
     """
 
     def __init__(self) -> None:
@@ -86,7 +87,7 @@ class LogOutput(logging.StreamHandler[TextIO]):
             text = self.format(record) + self.terminator
             for at in range(0, len(text), PIECE_CHARACTERS):
                 if not self._takes_more():
-                    self._lost, self._why = self._lost + 1, "nothing reads it"
+                    self._lost, self._why = self._lost + 1, "no process reads it"
                     return
                 self.stream.write(text[at : at + PIECE_CHARACTERS])
                 self.flush()
@@ -96,17 +97,19 @@ class LogOutput(logging.StreamHandler[TextIO]):
             self._why = None
 
     def _takes_more(self) -> bool:
-        """True if a write of a piece does not wait, or fails at once."""
+        """True if a write of PIECE_CHARACTERS will not block."""
         try:
             descriptor = self.stream.fileno()
         except (OSError, ValueError, AttributeError):
-            return True  # no file of the system, or closed: writing says so
+            return True  # no file descriptor, or closed: then the write fails
         full = select.poll()
         full.register(descriptor, select.POLLOUT)
         return bool(full.poll(FULL_WAIT_MS if self._why is None else 0))
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as in logging
-        """Note why a line was not written; logging would say so on the same standard error."""
+        """Keep the reason why a line was not written; logging would print it to the same standard
+        error.
+        """
         error = sys.exc_info()[1]
         if isinstance(error, OSError) or self.stream.closed:
             self._lost += 1
@@ -115,13 +118,13 @@ class LogOutput(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The problem that the log is not written, until a line is written again."""
+        """The problem that the log can't be written, until a line is written again."""
         if self._why is None:
             return ()
         text = (
             f"the log can't be written to standard error ({self._why}); {self._lost} lines were "
-            "lost since the start. Restart the node with something that reads it: journald, the "
-            "container's log, a file with room"
+            "lost since the start. Restart the node with a standard error that is read: journald, "
+            "the container's log, or a file on a disk with free space"
         )
         return (NodeProblem(ProblemArea.LOG, None, text),)
 
@@ -137,7 +140,7 @@ def start_logging(log_format: LogFormat, node_id: int | None, *, text: str) -> L
 
 
 def node_id_in(data_dir: Path) -> int | None:
-    """Id of the node of this directory; None if it can't be read."""
+    """The node id in this data directory; None if it can't be read."""
     path = data_dir / META_PROPERTIES
     try:
         return parse_meta_properties(path.read_bytes(), source=str(path)).node_id

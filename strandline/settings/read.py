@@ -1,4 +1,4 @@
-"""Settings of a read replica: the listener for Kafka consumers."""
+"""The settings of a read replica, the listener for Kafka consumers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PORT_MAX = 65_535
 
 Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 READABLE: frozenset[Mechanism] = frozenset({"PLAIN", "OAUTHBEARER"})
-"""Mechanisms whose messages let anybody who sees them log in."""
+"""Mechanisms that send the secret itself: a person who reads the messages can log in with it."""
 
 
 class ReadSettings(Section):
@@ -114,12 +114,12 @@ class ReadSettings(Section):
     @model_validator(mode="after")
     def _safe(self) -> ReadSettings:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file go together")
+            raise ValueError("set both tls_certificate_file and tls_key_file, or neither")
         if not self.listen:
             return self
         host, port = self.address
         if not host or not 0 < port <= _PORT_MAX:
-            raise ValueError("listen is not host:port")
+            raise ValueError("listen is not host:port; correct it")
         has_tls = self.tls_certificate_file is not None
         if self.authentication == "certificate" and not (has_tls and self.tls_ca_file):
             raise ValueError(
@@ -128,31 +128,31 @@ class ReadSettings(Section):
             )
         if self.authentication != "certificate" and self.tls_ca_file is not None:
             raise ValueError(
-                'tls_ca_file is for authentication = "certificate" alone: a certificate beside a '
-                "login would be a second identity, which the brokers never see. Leave one out"
+                'tls_ca_file is only for authentication = "certificate": with a login, the '
+                "certificate would be a second identity that the brokers never see. Remove one"
             )
         if self.authentication == "sasl" and self.topics:
             raise ValueError(
-                "topics is for clients without a login of their own: what those read who log in, "
-                'the brokers\' ACLs alone decide. Leave it out, or authentication = "sasl"'
+                "topics is for clients without a login of their own; for clients that log in, the "
+                'brokers\' ACLs apply. Remove topics or authentication = "sasl"'
             )
         if host in LOOPBACK_HOSTS:
             return self
         if self.authentication == "none":
             raise ValueError(
-                "beyond loopback the read listener has to know its clients: set authentication = "
-                '"sasl" or "certificate", or listen = "127.0.0.1:PORT"'
+                "beyond loopback the read listener has to authenticate its clients: set "
+                'authentication = "sasl" or "certificate", or listen = "127.0.0.1:PORT"'
             )
         if not has_tls and READABLE & set(self.sasl_mechanisms):
             raise ValueError(
-                "beyond loopback anybody could read the secrets of PLAIN and OAUTHBEARER: give "
-                'tls_certificate_file and tls_key_file, or set sasl_mechanisms = ["SCRAM-SHA-256", '
-                '"SCRAM-SHA-512"]'
+                "beyond loopback clients would send the secrets of PLAIN and OAUTHBEARER "
+                "unencrypted: set tls_certificate_file and tls_key_file, or sasl_mechanisms = "
+                '["SCRAM-SHA-256", "SCRAM-SHA-512"]'
             )
         return self
 
     def registered(self) -> ReadAddress | None:
-        """The facts that other nodes learn; None: there is no read listener."""
+        """The address that the node registers for the other nodes; None without a read listener."""
         if not self.listen:
             return None
         host, port = self.address
@@ -160,11 +160,13 @@ class ReadSettings(Section):
 
     @property
     def given_topics(self) -> tuple[str, ...]:
-        """The patterns of `topics`, or of all where the list may be empty."""
+        """The patterns of `topics`; all topics if the list is empty, which
+        `KafkaSettings.check_readable` allows only if brokers' ACLs apply or nobody logs in.
+        """
         return tuple(self.topics) or ("*",)
 
     @property
     def address(self) -> tuple[str, int]:
-        """Host and first port of `listen`; port 0 if it has none."""
+        """Host and port of `listen`; the port is 0 if it is not a number."""
         host, _, port = self.listen.rpartition(":")
         return host.strip("[]"), int(port) if port.isascii() and port.isdecimal() else 0

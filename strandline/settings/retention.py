@@ -1,4 +1,4 @@
-"""Settings of retention and of deletes."""
+"""The settings of retention and deletion."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.settings.fields import PositiveSeconds, Section
 
 
 class RetentionSettings(Section):
-    """Retention, as topics' policies set it."""
+    """Retention of tiered segments, and their deletion."""
 
     source: Literal["policy", "topic"] = Field(
         default="policy",

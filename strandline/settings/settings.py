@@ -1,8 +1,8 @@
-"""Settings of a node: one TOML file, every key overridable by an environment variable.
+"""The settings of a node: one TOML file, and an environment variable that overrides each key.
 
-`[copier] interval_s` is overridden by STRANDLINE_COPIER__INTERVAL_S. Unknown keys and unknown
-STRANDLINE_ variables are refused, because a misspelt limit that is silently ignored is worse than a
-node that does not start. Secrets are read from files only, never from a value or a variable.
+STRANDLINE_COPIER__INTERVAL_S overrides `[copier] interval_s`. Unknown keys and unknown STRANDLINE_
+variables are refused, because a misspelt limit that is silently ignored is worse than a node that
+does not start. Secrets are read from files only, never from a value or a variable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from strandline.settings.spool import SpoolSettings
 
 
 class NodeSettings(Section):
-    """Directory of the node's own state."""
+    """The node's own state."""
 
     data_dir: Path = Field(
         default=Path("strandline-data"),
@@ -116,7 +116,7 @@ class StoreSettings(Section):
 
 
 class CopierSettings(Section):
-    """Limits and timing of copies."""
+    """The limits and timing of copies."""
 
     interval_s: PositiveSeconds = Field(
         default=5.0, description="Pause between two scans of the log directories."
@@ -171,7 +171,9 @@ class CopierSettings(Section):
 
 
 class LimitSettings(Section):
-    """Rate limits towards the stores; also changed over HTTP while the node runs."""
+    """The rate limits of traffic with the stores. HTTP requests may change them while the node
+    runs.
+    """
 
     copy_bytes_per_s: RateLimit = Field(
         default=0, description="Bytes a second to the stores, all copies together; 0: no limit."
@@ -218,7 +220,7 @@ class MetadataSettings(Section):
 
 
 class AuditSettings(Section):
-    """The record of what this node deleted and moved, kept in its data directory."""
+    """The audit log of this node's deletions and moves, in its data directory."""
 
     file_bytes_max: Annotated[int, Field(ge=65_536, le=2**30)] = Field(
         default=8 * 2**20, description="Size at which the audit begins its next file."
@@ -229,7 +231,7 @@ class AuditSettings(Section):
 
 
 class CollectorSettings(Section):
-    """Collecting garbage: objects of segments that were deleted."""
+    """The collection of garbage, objects of deleted segments."""
 
     delete_max_percent: Annotated[float, Field(ge=0, le=100)] = Field(
         default=1.0,
@@ -239,7 +241,7 @@ class CollectorSettings(Section):
 
 
 class RepairSettings(Section):
-    """Copying damaged segments anew, from where a whole copy is."""
+    """The repair of damaged segments from an intact copy."""
 
     automatic: bool = Field(
         default=False,
@@ -259,7 +261,7 @@ class RepairSettings(Section):
 
 
 class HoldSettings(Section):
-    """Keeping sealed segments from the broker's local retention until they are copied."""
+    """The hold, which keeps segments from the broker's local retention until they are copied."""
 
     dirs: Annotated[list[Path], Field(max_length=64)] | None = Field(
         default=None,
@@ -280,7 +282,7 @@ class HoldSettings(Section):
 
 
 class QuorumSettings(Section):
-    """The metadata quorum: how its nodes reach each other."""
+    """The metadata quorum, and the connections between its nodes."""
 
     listen: str = Field(
         default="",
@@ -353,26 +355,26 @@ class QuorumSettings(Section):
     @model_validator(mode="after")
     def _safe(self) -> QuorumSettings:
         if (self.tls_certificate_file is None) != (self.tls_key_file is None):
-            raise ValueError("tls_certificate_file and tls_key_file go together")
+            raise ValueError("set both tls_certificate_file and tls_key_file, or neither")
         if not self.listen:
             return self
         host = self.listen.rpartition(":")[0].strip("[]")
         by_certificate = self.peer_names and self.tls_ca_file and self.tls_certificate_file
         if self.secret_file is None and not by_certificate:
             raise ValueError(
-                "a listener needs to know its peers: give secret_file, or peer_names with "
-                "tls_certificate_file, tls_key_file and tls_ca_file"
+                "the quorum's listener has to authenticate its peers: set secret_file, or "
+                "peer_names with tls_certificate_file, tls_key_file and tls_ca_file"
             )
         if host not in LOOPBACK_HOSTS and self.tls_certificate_file is None:
             raise ValueError(
-                "beyond loopback the quorum speaks TLS only: give tls_certificate_file, "
-                "tls_key_file and tls_ca_file"
+                "beyond loopback the quorum needs TLS: set tls_certificate_file, tls_key_file and "
+                "tls_ca_file"
             )
         return self
 
 
 class WorkerSettings(Section):
-    """The processes that move bytes."""
+    """The worker processes, which read, upload and download segments."""
 
     count: Annotated[int, Field(ge=1, le=64)] = Field(default=1, description="Worker processes.")
     hang_deadline_s: PositiveSeconds = Field(
@@ -391,7 +393,7 @@ class WorkerSettings(Section):
 
 
 class NodesSettings(Section):
-    """The nodes of a cluster, and which of them live."""
+    """The nodes of a cluster, and the fencing of silent ones."""
 
     silence_max_s: Annotated[float, Field(ge=1, le=3_600)] = Field(
         default=10.0,
@@ -403,7 +405,7 @@ class NodesSettings(Section):
 
 
 class Settings(BaseSettings):
-    """All settings of a node; made by `settings.loading.load_settings`."""
+    """All settings of a node, as `settings.loading.load_settings` makes them."""
 
     model_config = SettingsConfigDict(extra="forbid", frozen=True)
 
@@ -439,26 +441,26 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use only what is handed in: the loader reads the sources itself, to know each origin."""
+        """Use only the given values: the loader reads the sources itself, to know each origin."""
         return (init_settings,)
 
     @model_validator(mode="after")
     def _brokers_can_be_asked(self) -> Settings:
         if self.retention.source == "topic" and not self.kafka.broker:
             raise ValueError(
-                'retention.source = "topic" asks the broker for the topics\' configs: set '
-                "kafka.broker, or leave it at policy"
+                'retention.source = "topic" needs the topics\' configs from the broker: set '
+                'kafka.broker, or retention.source = "policy"'
             )
         if self.topics.mark_deleted and not self.kafka.broker:
-            raise ValueError("topics.mark_deleted asks the brokers: set kafka.broker, or not this")
+            raise ValueError("topics.mark_deleted needs a broker: set kafka.broker, or remove it")
         if self.read.listen:
             self.kafka.check_readable(self.read)
         return self
 
     @property
     def holds_beside(self) -> bool:
-        """True if hold directories beside the log directories are used: no setting names them, and
-        there is a broker, which deletes.
+        """True if the hold directories are beside the log directories: no setting names them, and
+        there is a broker, whose retention deletes segments.
         """
         return self.hold.dirs is None and bool(self.kafka.log_dirs and self.kafka.broker)
 
@@ -466,5 +468,7 @@ class Settings(BaseSettings):
     def _default_store_exists(self) -> Settings:
         if self.stores and self.default_store not in self.stores:
             known = ", ".join(sorted(self.stores))
-            raise ValueError(f"default_store {self.default_store!r} is not among [stores]: {known}")
+            raise ValueError(
+                f"default_store {self.default_store!r} is not in [stores]: name one of {known}"
+            )
         return self

@@ -1,4 +1,4 @@
-"""Settings about segments that a broker sends, where its disk is not seen from the node."""
+"""The settings of the spool for segments from a broker whose disk the node does not see."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from strandline.settings.fields import PositiveInt, Section
 
 
 class SpoolSettings(Section):
-    """Segments on their way from a broker whose disk this node does not see."""
+    """The spool for segments that a broker sends because this node does not see its disk."""
 
     dir: Path | None = Field(
         default=None,

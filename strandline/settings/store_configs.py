@@ -1,4 +1,4 @@
-"""Store configurations for the backends from `[stores.NAME]`; reads credentials files."""
+"""Makes the backends' store configurations of `[stores.NAME]`, and reads credentials files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from strandline.settings.settings import Settings, StoreSettings
 
 
 def store_configs(settings: Settings) -> dict[str, StoreConfig]:
-    """All configured stores by name. InvalidRequest: none is configured."""
+    """All configured stores by name. Raises InvalidRequest if none is configured, or if a
+    credentials file can't be read.
+    """
     if not settings.stores:
         raise InvalidRequest(
             "no store is configured: add [stores.main] with kind and bucket (or path)",
@@ -19,7 +21,7 @@ def store_configs(settings: Settings) -> dict[str, StoreConfig]:
 
 
 def store_locations(settings: Settings) -> dict[str, StoreLocation]:
-    """Locations of the stores, without credentials."""
+    """The locations of the stores, without credentials."""
     return {
         name: StoreLocation(
             kind=section.kind,

@@ -139,4 +139,4 @@ async def nothing() -> None:
 def test_a_directory_that_was_not_captured_is_refused(tmp_path: Path) -> None:
     refused = strandline("demo", "--log-dir", tmp_path)
     assert refused.returncode == 3, refused.stderr
-    assert f"no captured log directory at {tmp_path}" in refused.stderr
+    assert f"{tmp_path} is not a captured log directory" in refused.stderr

@@ -79,7 +79,7 @@ def test_a_hang_up_claims_nothing_and_a_crash_in_a_librarys_own_code_leaves_a_wo
 ) -> None:
     os.kill(small.pid, signal.SIGHUP)
     small.wait_until(
-        lambda: "nothing is read again" in small.log, "word of it", deadline_s=DEADLINE_S
+        lambda: "no file was read again" in small.log, "word of it", deadline_s=DEADLINE_S
     )
     assert "were read again" not in small.log, "it has neither tokens nor certificates"
     os.kill(small.pid, signal.SIGSEGV)
@@ -153,7 +153,7 @@ def test_tokens_are_asked_for_and_read_again_at_sighup(tmp_path: Path) -> None:
         )
         assert invoke(*status, "--token-file", own).exit_code == ExitCode.REFUSED
         assert "token-of-the-test" not in process.log
-        assert "the stores' keys are read again" in process.log
+        assert "the stores' credentials are read again" in process.log
         assert "worker process" not in process.log, "a hang-up ends no worker"
 
 
@@ -183,8 +183,8 @@ def test_format_makes_a_directory_once_and_takes_its_identity_from_the_broker(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("--node-id", 77), "the log directory says 1"),
-        (("--kafka-cluster-id", "other"), "the log directory says"),
+        (("--node-id", 77), "the log directory has 1"),
+        (("--kafka-cluster-id", "other"), "the log directory has"),
         (("--cluster-id", "xyz"), "Uuid"),
         (("--node-id", "x"), "--node-id"),
     ],
@@ -234,12 +234,12 @@ def test_format_leaves_a_directory_alone_that_holds_something_else(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"copier": {"intervall_s": 5}}, "copier.intervall_s: no such setting"),
-        ({"coppier": {"interval_s": 5}}, "coppier: no such setting"),
+        ({"copier": {"intervall_s": 5}}, "copier.intervall_s: unknown setting"),
+        ({"coppier": {"interval_s": 5}}, "coppier: unknown setting"),
         ({"copier": {"parallel_max": 0}}, "copier.parallel_max"),
         ({"worker": {"count": -1}}, "worker.count"),
         ({"http": {"host": "0.0.0.0", "anonymous_role": "read"}}, "only on loopback"),
-        ({"http": {"tls_key_file": "key.pem"}}, "go together"),
+        ({"http": {"tls_key_file": "key.pem"}}, "or neither"),
         ({"stores.main": {"kind": "s3"}}, "bucket"),
         ({"stores.Main": {"kind": "s3", "bucket": "b"}}, "stores"),
     ],
@@ -260,7 +260,7 @@ def test_an_unknown_variable_is_named_and_nothing_is_made(tmp_path: Path, comman
     config = write_config(tmp_path / "node")
     done = invoke(command, "--config", config, env={"STRANDLINE_COPIER__PARALEL_MAX": "8"})
     assert done.exit_code == ExitCode.USAGE
-    assert "STRANDLINE_COPIER__PARALEL_MAX names no setting" in done.stderr
+    assert "STRANDLINE_COPIER__PARALEL_MAX is not a setting" in done.stderr
     assert not (tmp_path / "node" / "data").exists()
 
 
@@ -361,7 +361,7 @@ def test_nobody_may_ask_a_node_on_all_addresses_that_has_no_tokens(tmp_path: Pat
     with NodeProcess(tmp_path / "node", sections(tmp_path / "tier") | {"http": http}) as process:
         assert httpx.get(f"{process.url}/v1/cluster").status_code == 401
         assert httpx.get(f"{process.url}/metrics").status_code == 401
-        assert "nobody may ask this node" in process.log
+        assert "all HTTP requests but health checks are refused" in process.log
         assert "unencrypted" in process.log
 
 

@@ -45,7 +45,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
     assert effect["segments"] == 27
     assert effect["expiring_bytes"] == effect["tiered_bytes"] > 0
     said = text(changed_node, *tried)
-    assert "nothing was changed; with this, 27 segments are deleted, " in said
+    assert "nothing was changed; with this change, 27 segments are deleted, " in said
     text(changed_node, "pause", "deleting")
     assert ", but not now: deleting is paused on this node" in text(changed_node, *tried)
     text(changed_node, "resume", "deleting")
@@ -59,12 +59,12 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(changed_node: NodeProc
 def test_a_dry_run_says_that_delete_records_would_be_followed(changed_node: NodeProcess) -> None:
     follow = ("policy", "set", "orders", "--delete-records")
     goes, stays = (
-        "next look on, is removed from the tier",
-        "removes on the broker stays in the tier",
+        "from now on are also removed from the tier",
+        "removes on the broker stay in the tier",
     )
     said = text(changed_node, *follow, "followed", "--dry-run")
     assert "DeleteRecords followed" in said
-    assert "nothing was changed; with this, no segment would be deleted now. What" in said
+    assert "nothing was changed; with this change, no segment would be deleted now. Records" in said
     assert goes in said
     assert "DeleteRecords not followed" in text(changed_node, "policy", "show", "orders")
     assert stays not in text(changed_node, *follow, "ignored")
@@ -91,7 +91,7 @@ def test_a_mistyped_topic_is_refused_with_the_nearest_one(changed_node: NodeProc
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ((), "nothing to change"),
+        ((), "no part of the policy is given"),
         (("--retention-time", "-1"), "or `unlimited`"),
         (("--retention-time", "7"), "write 7d, 36h"),
         (("--retention-size", "100GB"), "write 100GiB"),

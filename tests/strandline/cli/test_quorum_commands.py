@@ -116,7 +116,7 @@ def lines(done: Result) -> list[str]:
 
 def test_describe_shows_every_replica_and_who_leads(scripted: Scripted) -> None:
     shown = lines(scripted.ask("describe"))
-    assert "asked of node 1, leader" in shown
+    assert "answered by node 1, leader" in shown
     assert "log 7 to 42" in shown
     assert f"1 {DIRECTORY} strand-1:9481 leader 42 0 2026-01-01 00:00:00Z -" in shown
     assert f"2 {DIRECTORY} strand-2:9481 voter 40 2 2026-01-01 00:00:00Z -" in shown
@@ -129,9 +129,9 @@ def test_describe_shows_every_replica_and_who_leads(scripted: Scripted) -> None:
     ("change", "words"),
     [
         ({"state": "follower", "leader_id": 2}, "only the leader, node 2, knows"),
-        ({"state": "prospective", "leader_id": 2}, "this node follows no leader"),
+        ({"state": "prospective", "leader_id": 2}, "this node knows no leader"),
         ({"uncommitted_voter_change": True}, "not committed yet"),
-        ({"cut_end_offset": 77}, "fetched up to offset 77 again"),
+        ({"cut_end_offset": 77}, "fetched the log up to offset 77 again"),
         ({"remembers_nothing": True}, "the first election needs all voters"),
     ],
 )
@@ -203,7 +203,7 @@ def test_can_stop_waits_for_a_yes_and_for_a_leader_but_for_nothing_else(
     ("change", "words"),
     [
         ({"cut_end_offset": 77}, "had it up to 77"),
-        ({"remembers_nothing": True}, "has forgotten what it had"),
+        ({"remembers_nothing": True}, "may have lost any number of records"),
     ],
 )
 def test_a_cut_is_not_accepted_before_it_is_said_what_is_lost(
@@ -264,7 +264,7 @@ def test_a_node_alone_describes_itself_and_may_not_stop(node: NodeProcess) -> No
         return invoke("quorum", *arguments, env={"STRANDLINE_URL": node.url})
 
     shown = lines(ask("describe"))
-    assert "asked of node 1, leader" in shown
+    assert "answered by node 1, leader" in shown
     assert sum(" leader " in line and line.startswith("1 ") for line in shown) == 1
     refused = ask("can-stop", 1)
     assert (refused.exit_code, refused.stdout[:3]) == (ExitCode.NO, "no:")

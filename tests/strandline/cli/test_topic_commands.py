@@ -33,9 +33,9 @@ def text(node: NodeProcess, *arguments: object) -> str:
 
 def test_a_deletion_is_tried_made_shown_and_taken_back(changed_node: NodeProcess) -> None:
     tried = text(changed_node, "topics", "delete", "events")
-    assert "nothing was marked: --yes marks" in tried
+    assert "nothing was changed: --yes marks" in tried
     assert "events still exists in Kafka: this node's broker has 2 of its partitions." in tried
-    assert "this topic is never tiered again" in tried
+    assert "the topic is never tiered again" in tried
     assert answer(changed_node, "topics", "delete", "events")["dry_run"] is True
     states = [each["delete_state"] for each in answer(changed_node, "topics", "deletion", "events")]
     assert states == [None, None]
@@ -45,16 +45,18 @@ def test_a_deletion_is_tried_made_shown_and_taken_back(changed_node: NodeProcess
     assert {each["grace_ms"] for each in made["partitions"]} == {WEEK_MS}
     shown = text(changed_node, "topics", "show", "events")
     assert "deletion 2 of 2 partitions are marked for deletion, from " in shown
-    assert "marked before; nothing is deleted before" in text(
+    assert "already marked; the deletion begins at" in text(
         changed_node, "topics", "delete", "events", "--yes"
     )
     other = ask(changed_node, "topics", "delete", "events", "--yes", "--grace", "1h")
     assert other.exit_code == ExitCode.CONFLICT
     assert "undo that first" in other.stderr
 
-    assert text(changed_node, "topics", "undo-delete", "events") == "2 partitions of events stay"
+    assert text(changed_node, "topics", "undo-delete", "events") == (
+        "2 partitions of events are no longer marked for deletion"
+    )
     again = text(changed_node, "topics", "undo-delete", "events")
-    assert again == "nothing of events was marked for deletion: all of it stays"
+    assert again == "no partition of events was marked for deletion: nothing was changed"
     shown = answer(changed_node, "topics", "show", "events")
     assert [each["delete_state"] for each in shown["tiered_partitions"]] == [None, None]
     lines = answer(changed_node, "audit", "--topic", "events", "--lines", 4)
@@ -69,7 +71,7 @@ def test_what_is_deleted_without_a_grace_is_waited_for_until_it_is_gone(
     done = ask(changed_node, "topics", "delete", "codecs", "--yes", "--grace", "0s")
     assert done.exit_code == ExitCode.OK, done.stderr
     said = text(changed_node, "topics", "deletion", "codecs", "--wait", "60s")
-    assert said == "nothing of codecs is in the tier any more"
+    assert said == "codecs has no data in the tier any more"
     assert list(tier.glob("codecs-*/**/*.log")) == []
     gone = ask(changed_node, "topics", "deletion", "codecs")
     assert gone.exit_code == ExitCode.NOT_FOUND
@@ -90,4 +92,4 @@ def test_what_is_not_there_is_not_marked(changed_node: NodeProcess) -> None:
     assert endless.stderr.rstrip().endswith("write 7d, 36h, 90m, 30s or 500ms")
     waited = ask(changed_node, "topics", "deletion", "orders", "--wait", "1ms")
     assert waited.exit_code == ExitCode.INCOMPLETE
-    assert "nothing of it is marked for deletion" in waited.stdout
+    assert "no partition is marked for deletion" in waited.stdout

@@ -98,9 +98,9 @@ def test_what_a_policy_of_a_second_took_is_restored_byte_for_byte(
 
         text = said(asked(node, "trash", "restore", "orders", *WHY))
         assert "orders-0 is readable from 0 on again: 3 segments" in text
-        assert "Its retention is held" in text
+        assert "Its retention is on hold" in text
         assert read(node) == before
-        assert "held by anonymous: the policy was for logs" in said(asked(node, "trash", "list"))
+        assert "on hold by anonymous: the policy was for logs" in said(asked(node, "trash", "list"))
         assert "took back what it had marked" in said(asked(node, "retention", "plan", "orders", 0))
 
         asked(node, "policy", "set", "orders", "--retention-time", "36500d")
@@ -115,12 +115,12 @@ def test_a_hold_is_released_and_the_trash_emptied(tmp_path: Path, log: KafkaLog)
     with started(tmp_path) as node:
         copied(node)
         nothing = asked(node, "trash", "restore", "orders", *WHY, expect=ExitCode.NOT_FOUND)
-        assert "nothing of orders is in the trash" in said(nothing)
+        assert "orders has no segment in the trash" in said(nothing)
         expired_by_mistake(node)
         asked(node, "trash", "restore", "orders", 0, *WHY)
         assert earliest(node) == 0
         released = said(asked(node, "trash", "release", "orders", *WHY))
-        assert "retention of 1 partitions of orders goes on" in released
+        assert "retention of 1 partitions of orders is resumed" in released
         node.wait_until(lambda: earliest(node) == 30, "it is marked again", deadline_s=60)
 
         dry = said(asked(node, "trash", "empty", "orders", *WHY))
@@ -130,7 +130,7 @@ def test_a_hold_is_released_and_the_trash_emptied(tmp_path: Path, log: KafkaLog)
         as_of = answer(node, "trash", "empty", "orders", *WHY)["as_of"]
         later = ("--yes", "--as-of", as_of - 1)
         refused = asked(node, "trash", "empty", "orders", *WHY, *later, expect=ExitCode.CONFLICT)
-        assert "came there later: nothing was changed" in said(refused)
+        assert "were moved there after --as-of" in said(refused)
         assert stored(tmp_path) == [0, 10, 20]
         asked(node, "trash", "empty", "orders", *WHY, "--yes", "--as-of", as_of)
         node.wait_until(lambda: stored(tmp_path) == [], "the objects go", deadline_s=60)
@@ -150,15 +150,18 @@ def test_a_deleted_topic_is_in_the_trash_until_its_deletion_starts(
         assert (each["state"], each["segments"]) == ("deleted", 3)
         assert each["goes_from_ms"] > 0
         one = asked(node, "trash", "restore", "orders", 0, *WHY, expect=ExitCode.NOT_FOUND)
-        assert "brings back all of it" in said(one)
+        assert "restores all of it" in said(one)
         text = said(asked(node, "trash", "restore", "orders", *WHY))
-        assert "1 partitions of orders are no longer deleted" in text
+        assert "1 partitions of orders are no longer marked for deletion" in text
         assert (trash(node), read(node)) == ([], before)
 
         expired_by_mistake(node)
         asked(node, "topics", "delete", "orders", "--yes")
         text = said(asked(node, "trash", "restore", "orders", *WHY))
-        assert "with what retention had hidden of 1. The retention of 1 is held, until" in text
+        assert (
+            "of 1 the expired segments are restored, too. The retention of 1 is on hold, until"
+            in text
+        )
         assert read(node) == before
         (each,) = trash(node)
         assert (each["state"], each["hold"]["who"]) == ("held", "anonymous")

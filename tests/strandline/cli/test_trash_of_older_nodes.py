@@ -48,5 +48,5 @@ def test_the_topic_comes_back_and_then_what_retention_had_hidden(
         "/v1/topics/orders/partitions/0/trash/restore",
     ]
     said = capsys.readouterr().out
-    assert "1 partitions of orders are no longer deleted" in said
+    assert "1 partitions of orders are no longer marked for deletion" in said
     assert "orders-0 is readable from 0 on again" in said

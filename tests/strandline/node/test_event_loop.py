@@ -73,7 +73,7 @@ def test_a_store_that_goes_while_a_request_is_sent_is_a_line_and_no_trace(
     ):
         runner.run(write_to_a_closed_store())
     assert [record.getMessage() for record in caplog.records] == [
-        "a store closed its connection while a request was sent to it"
+        "a store closed its connection while a request was being sent"
     ]
 
 

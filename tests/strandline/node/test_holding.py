@@ -243,7 +243,7 @@ def test_a_killed_nodes_directory_is_taken_over_and_that_is_logged(
         process.wait()
     assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
     (line,) = caplog.messages
-    assert line.startswith(f"{own} was held by the Strandline cluster b")
+    assert line.startswith(f"{own} belonged to the Strandline cluster b")
     running.close()
     assert opened(tmp_path / "hold", orders, CLUSTER, running).problems() == ()
     assert len(caplog.messages) == 1
@@ -322,7 +322,7 @@ def test_what_is_held_where_the_node_may_not_look_is_told_and_copied_once_it_may
                 await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
                 assert node.finished(orders.partition) == [(20, 29)], "nobody holds it meanwhile"
                 texts = [each.text for each in node.hold.problems()] if node.hold else []
-                assert any(f"what is held in {beside}/" in text for text in texts), texts
+                assert any(f"the segments held in {beside}/" in text for text in texts), texts
         async with holding(world, outage) as node:
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]

@@ -101,7 +101,7 @@ def test_the_warning_names_the_numbers(caplog: pytest.LogCaptureFixture) -> None
     with caplog.at_level(logging.WARNING, "strandline"):
         within_open_files(settings(quorum=256, quorum_tls=True), 1_024)
     assert caplog.messages == [
-        "the process may open 1024 files, and 2024 may be needed: at most 256 HTTP connections "
-        "are taken, not 1000, and 128 of the quorum, not 256; raise the limit (LimitNOFILE, "
-        "ulimit -Hn)"
+        "the process may open 1024 files, but up to 2024 are needed: the node accepts at most 256 "
+        "HTTP connections instead of 1000, and 128 of the quorum instead of 256; raise the limit "
+        "(LimitNOFILE, ulimit -Hn)"
     ]

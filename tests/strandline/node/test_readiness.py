@@ -85,9 +85,9 @@ def test_a_lost_majority_is_a_problem_of_the_node_and_a_start_is_none() -> None:
     assert told(100) == []
     assert told(9, state="unattached", leader_heard_ms=-1) == []
     (text,) = told(11, state="unattached", leader_heard_ms=-1)
-    assert text.startswith("quorum: no leader of the metadata quorum answered since the start")
+    assert text.startswith("quorum: no leader of the metadata quorum has answered since the start")
     (text,) = told(11, state="prospective", leader_heard_ms=NOW_MS - 12_000)
-    assert text.startswith("quorum: no leader of the metadata quorum answered for 12 s")
+    assert text.startswith("quorum: no leader of the metadata quorum has answered for 12 s")
 
 
 def test_what_the_replica_has_trouble_with_is_a_problem_of_the_node_by_its_name() -> None:

@@ -257,11 +257,11 @@ def later_name(path: Path) -> str:
 
 def test_another_snapshot_of_the_lost_cluster_is_no_beginning_for_one_node(site: Site) -> None:
     site.format(1, "latest")
-    site.check_refused(2, site.earlier, f"began with {site.last.name}")
+    site.check_refused(2, site.earlier, f"began with the snapshot {site.last.name}")
     altered = site.home / "altered" / site.last.name
     altered.parent.mkdir()
     shutil.copyfile(site.earlier, altered)
-    site.check_refused(2, altered, f"began with {site.last.name}")
+    site.check_refused(2, altered, f"began with the snapshot {site.last.name}")
     site.format(2, "latest")
 
 
@@ -282,7 +282,7 @@ def test_the_latest_snapshot_may_be_in_another_store_than_the_default_one(site: 
 def test_a_lost_marker_is_told_with_its_text_and_what_is_there_is_found_with_it(site: Site) -> None:
     marker = site.home / "tier" / MARKER
     marker.unlink()
-    with pytest.raises(NotFound, match=f"snapshots of the Strandline cluster {OLD}") as told:
+    with pytest.raises(NotFound, match=f"snapshots of the Strandline clusters {OLD}") as told:
         site.format(1, "latest")
     assert not (site.data(1) / META_PROPERTIES).exists()
     marker.write_text(str(told.value).partition(" with ")[2])
@@ -296,7 +296,7 @@ def test_before_anything_happens_it_is_told_that_the_store_has_a_later_snapshot(
     assert "most of its voters" in str(told.value)
     assert f"'main' ({site.home / 'tier'})" in str(told.value)
     for source in ("latest", site.last):
-        with pytest.raises(InvalidRequest, match="say --yes") as other:
+        with pytest.raises(InvalidRequest, match="give --yes") as other:
             site.format(1, source, confirmed=False)
         assert "later snapshot" not in str(other.value)
 
@@ -310,7 +310,7 @@ def test_one_node_of_several_begins_no_cluster_of_its_own_by_accident(site: Site
     )
     before = site.owners()
     alone = NewNode(kafka_cluster_id=KAFKA, node_id=1)
-    with pytest.raises(InvalidRequest, match=r"one of several.*--initial-voters"):
+    with pytest.raises(InvalidRequest, match=r"the only voter.*--initial-voters"):
         format_for(settings, alone, from_snapshot="latest", confirmed=True)
     assert site.owners() == before
     format_for(settings, replace(alone, standalone=True), from_snapshot="latest", confirmed=True)
@@ -331,7 +331,10 @@ def test_a_store_that_was_left_out_is_taken_over_when_that_is_said(site: Site) -
     with pytest.raises(Refused, match="reconcile --take-over archive"):
         compare()
     for wrong in ("archives", "main"):
-        with pytest.raises(InvalidRequest, match=r"stores beside the default one: \['archive'\]"):
+        with pytest.raises(
+            InvalidRequest,
+            match=r"not a store besides the default store: give one of \['archive'\]",
+        ):
             compare(wrong)
     assert site.owners()["archive"] == str(OLD)
     compare("archive")

@@ -62,7 +62,7 @@ async def test_plain_tells_the_password_to_whoever_listens_there() -> None:
 def test_a_password_that_a_false_broker_would_be_told_is_refused(kafka: dict[str, Any]) -> None:
     with pytest.raises(ValidationError) as refused:
         KafkaSettings(broker="announced", **kafka)
-    assert "Name the broker as host:port" in str(refused.value)
+    assert "Set broker = host:port" in str(refused.value)
 
 
 @pytest.mark.parametrize(

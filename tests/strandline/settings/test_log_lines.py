@@ -123,7 +123,7 @@ def test_a_pipe_that_nobody_reads_holds_nobody_up(text: str) -> None:
     filling.join(20)
     assert not filling.is_alive()
     (problem,) = output.problems()
-    assert "nothing reads it" in problem.text
+    assert "no process reads it" in problem.text
     assert "2 lines were lost" in problem.text
     while output.problems():
         assert os.read(reading, 1 << 20)

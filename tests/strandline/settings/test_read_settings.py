@@ -24,7 +24,7 @@ def settings(read: dict[str, Any], **kafka: Any) -> Settings:
     [
         ({"listen": FAR}, {}, 'set authentication = "sasl" or "certificate"'),
         ({"listen": FAR, **TLS}, {}, 'set authentication = "sasl" or "certificate"'),
-        ({"tls_key_file": "key.pem"}, {}, "go together"),
+        ({"tls_key_file": "key.pem"}, {}, "or neither"),
         ({"authentication": "certificate", **TLS}, {}, "needs tls_certificate_file"),
         ({"authentication": "sasl", "tls_ca_file": "ca.pem", **TLS}, {}, "a second identity"),
         (
@@ -35,14 +35,14 @@ def settings(read: dict[str, Any], **kafka: Any) -> Settings:
         (
             {"authentication": "sasl", "topics": ["orders"]},
             {"security_protocol": "SASL_PLAINTEXT"},
-            "the brokers' ACLs alone",
+            "the brokers' ACLs apply",
         ),
         ({"authentication": "sasl"}, {}, "set kafka.security_protocol to SASL_PLAINTEXT"),
         ({"authentication": "sasl"}, {"security_protocol": "SSL"}, "clients log in at the brokers"),
         (
             {"authentication": "sasl"},
             {"security_protocol": "SASL_PLAINTEXT", "bootstrap": ["127.0.0.1:9092", "b:9092"]},
-            "on the way to the brokers",
+            "to the brokers unencrypted",
         ),
         (
             {"authentication": "sasl", "sasl_mechanisms": SCRAM},

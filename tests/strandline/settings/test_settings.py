@@ -59,8 +59,8 @@ def test_a_list_in_the_environment_is_json() -> None:
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("[copier]\nintervall_s = 2\n", "copier.intervall_s: no such setting"),
-        ("[coppier]\n", "coppier: no such setting"),
+        ("[copier]\nintervall_s = 2\n", "copier.intervall_s: unknown setting"),
+        ("[coppier]\n", "coppier: unknown setting"),
         ("[copier]\ninterval_s = -1\n", "copier.interval_s"),
         ("[copier]\npart_bytes = 99999999999999999999\n", "copier.part_bytes"),
         ("[http]\nport = 70000\n", "http.port"),
@@ -68,7 +68,7 @@ def test_a_list_in_the_environment_is_json() -> None:
         ('[stores.main]\nkind = "s3"\n', "needs `bucket`"),
         ('[stores.main]\nkind = "gopher"\n', "stores.main.kind"),
         ('default_store = "other"\n[stores.main]\nkind = "s3"\nbucket = "b"\n', "'other'"),
-        ("this is no toml", "not a TOML file"),
+        ("this is no toml", "is not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_refused_by_name(tmp_path: Path, text: str, complaint: str) -> None:
