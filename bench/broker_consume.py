@@ -1,10 +1,11 @@
 """Consuming what only the tier has through a broker with our plug-in, from MinIO.
 
-`python -m bench.broker_consume [MIB [ROUNDS]]` (256, 2). By turns: a consumer (librdkafka) reads a
-topic of 1 and one of 4 partitions through our broker; the same through a broker with Kafka's
-LocalTieredStorage, whose store is a folder; and bare ranged GETs take our objects from MinIO,
-as many connections as partitions, 1 MiB after the other, as a consumer fetches. All share the
-machine's cores. Amplification is what MinIO wrote to its sockets by what was consumed.
+`python -m bench.broker_consume [MIB [ROUNDS]] [--aiven DIR]` (256, 2). By turns: a consumer
+(librdkafka) reads a topic of 1 and one of 4 partitions through our broker; the same through a
+broker with Kafka's LocalTieredStorage, whose store is a folder, and one with Aiven's plug-in, whose
+store is that MinIO; and bare ranged GETs take our objects from MinIO, as many connections as
+partitions, 1 MiB after the other, as a consumer fetches. All share the machine's cores.
+Amplification is what MinIO wrote to its sockets by what was consumed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from pathlib import Path
@@ -23,10 +25,20 @@ from urllib.parse import urlsplit
 
 from confluent_kafka import Consumer, TopicPartition
 
-from bench.command_line import numbers
+from bench.command_line import numbers_and_aiven
 from bench.node_process import cpu_s
 from bench.table import Measure, write_table
-from bench.tiering_brokers import MIB, RECORD_BYTES, TIERED, Side, fill, kafkas, ours, wait_for_tier
+from bench.tiering_brokers import (
+    MIB,
+    RECORD_BYTES,
+    TIERED,
+    Side,
+    aivens,
+    fill,
+    kafkas,
+    ours,
+    wait_for_tier,
+)
 from rsm_backends.store_config import StoreConfig
 from tests.e2e.bucket import stored_objects
 from tests.real.minio import MINIO_VERSION, MinioServer
@@ -38,6 +50,7 @@ RANGE_BYTES = MIB
 CONSUME_DEADLINE_S = 300.0
 URL_LIFE_S = 3_600
 RATIO_MIN = 0.6
+AIVENS_RATIO_MIN = 2.0
 AMPLIFICATION_MAX = 1.15
 
 
@@ -155,21 +168,29 @@ def _get(wanted: Sequence[tuple[str, int]]) -> int:
 
 
 def compare(
-    sides: tuple[Side, Side], minio: MinioServer, partitions: int, size: int, rounds: int
+    sides: Sequence[Side], minio: MinioServer, partitions: int, size: int, rounds: int
 ) -> list[Measure]:
-    """Measure both sides by turns; the first round, which also warms the JVMs, is not counted."""
+    """Measure all sides by turns; the first round, which also warms the JVMs, is not counted."""
     ends = [make_topic(side, partitions, size) for side in sides]
     wanted = objects(minio.store_config, partitions)
-    mine, theirs, gets = Reads(), Reads(), Reads()
+    gets, reads = Reads(), [Reads() for _ in sides]
     for _ in range(rounds + 1):
         gets.add(minio, lambda: get_all(wanted))
-        mine.consume(minio, sides[0], ends[0])
-        theirs.consume(minio, sides[1], ends[1])
-    for each in (mine, theirs, gets):
+        for side, its_ends, each in zip(sides, ends, reads, strict=True):
+            each.consume(minio, side, its_ends)
+    for each in (gets, *reads):
         for samples in (each.speeds, each.amplification, each.broker_cpu, each.node_cpu):
             del samples[:1]
-    ratios = [a / b for a, b in zip(mine.speeds, gets.speeds, strict=True)]
     name = f"{partitions} partition{'s' if partitions > 1 else ''}"
+    found = measures(name, gets, reads[0], reads[1])
+    if len(reads) > 2:
+        found += aivens_measures(name, reads[0], reads[2])
+    return found
+
+
+def measures(name: str, gets: Reads, mine: Reads, theirs: Reads) -> list[Measure]:
+    """The table's lines of one topic."""
+    ratios = [a / b for a, b in zip(mine.speeds, gets.speeds, strict=True)]
     return [
         Measure(f"{name}: ours, MinIO", "MB/s", mine.speeds),
         Measure(f"{name}: LocalTieredStorage, a folder", "MB/s", theirs.speeds),
@@ -189,25 +210,41 @@ def compare(
     ]  # fmt: skip
 
 
+def aivens_measures(name: str, mine: Reads, aiven: Reads) -> list[Measure]:
+    """The lines about Aiven's plug-in."""
+    ratios = [a / b for a, b in zip(mine.speeds, aiven.speeds, strict=True)]
+    return [
+        Measure(f"{name}: Aiven's plug-in, MinIO", "MB/s", aiven.speeds),
+        Measure(
+            f"{name}: ours, of Aiven's", "ratio", ratios, f">= {AIVENS_RATIO_MIN:g}",
+            median(ratios) >= AIVENS_RATIO_MIN,
+        ),
+        Measure(f"{name}: bytes from MinIO by bytes, Aiven's", "x", aiven.amplification),
+        Measure(f"{name}: CPU of Aiven's broker", "s/GB", aiven.broker_cpu),
+    ]  # fmt: skip
+
+
 def main() -> None:
     """Run with the sizes of the command line."""
-    size, rounds = numbers(__doc__, mib=256, rounds=2)
-    with tempfile.TemporaryDirectory() as folder:
+    (size, rounds), jars = numbers_and_aiven(__doc__, mib=256, rounds=2)
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
         (home / "minio").mkdir()
-        with (
-            MinioServer(home / "minio") as minio,
-            ours(home / "ours", minio) as first,
-            kafkas(home / "kafkas") as second,
-        ):
-            measures = [
-                measure
-                for partitions in PARTITIONS
-                for measure in compare((first, second), minio, partitions, size * MIB, rounds)
-            ]
+        minio = stack.enter_context(MinioServer(home / "minio"))
+        sides = [
+            stack.enter_context(ours(home / "ours", minio)),
+            stack.enter_context(kafkas(home / "kafkas")),
+        ]
+        if jars is not None:
+            sides.append(stack.enter_context(aivens(home / "aivens", minio, jars)))
+        found = [
+            measure
+            for partitions in PARTITIONS
+            for measure in compare(sides, minio, partitions, size * MIB, rounds)
+        ]
     write_table(
         "Tiered consume",
-        measures,
+        found,
         packages=("confluent-kafka",),
         notes=(
             f"MinIO {MINIO_VERSION}",

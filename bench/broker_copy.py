@@ -1,11 +1,12 @@
 """CPU that copying costs a broker, and its heap: our plug-in beside Kafka's LocalTieredStorage.
 
-`python -m bench.broker_copy [MIB [ROUNDS]]` (512, 2). Each round fills a topic of 2 partitions that
-is not copied (segments of 32 MiB, batches of 64 KiB), and then has it copied: CPU is of the
-broker's process from there until the last sealed segment is readable remotely, nobody writing or
-reading, less what it used in the seconds before, per second; the heap is what a full collection
-leaves. A round before these, which warms the JVMs, is not counted. The third broker has a node that
-does not see its disk, to which the plug-in sends the files. Stores are folders on one disk.
+`python -m bench.broker_copy [MIB [ROUNDS]] [--aiven DIR]` (512, 2). Each round fills a topic of 2
+partitions that is not copied (segments of 32 MiB, batches of 64 KiB), and then has it copied: CPU
+is of the broker's process from there until the last sealed segment is readable remotely, nobody
+writing or reading, less what it used in the seconds before, per second; the heap is what a full
+collection leaves. A round before these, which warms the JVMs, is not counted. The third broker has
+a node that does not see its disk, to which the plug-in sends the files. Stores are folders on one
+disk, and a MinIO for two more brokers, which `--aiven` adds: Aiven's plug-in, and ours beside it.
 """
 
 from __future__ import annotations
@@ -18,10 +19,21 @@ from pathlib import Path
 from statistics import median
 from time import perf_counter, sleep
 
-from bench.command_line import numbers
+from bench.command_line import numbers_and_aiven
 from bench.node_process import cpu_s
 from bench.table import Measure, write_table
-from bench.tiering_brokers import MIB, TIERED, Side, fill, kafkas, ours, tiered_bytes, wait_for_tier
+from bench.tiering_brokers import (
+    MIB,
+    TIERED,
+    Side,
+    aivens,
+    fill,
+    kafkas,
+    ours,
+    tiered_bytes,
+    wait_for_tier,
+)
+from tests.real.minio import MinioServer
 
 PARTITIONS = 2
 SEGMENT_MIB = 32
@@ -66,8 +78,7 @@ class Copies:
 
 def main() -> None:
     """Run with the sizes of the command line."""
-    size, rounds = numbers(__doc__, mib=512, rounds=2)
-    copies = [Copies(), Copies(), Copies()]
+    (size, rounds), jars = numbers_and_aiven(__doc__, mib=512, rounds=2)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         home = Path(folder)
         sides = [
@@ -76,22 +87,45 @@ def main() -> None:
                 ours(home / "ours"), kafkas(home / "kafkas"), ours(home / "sent", sees_disk=False)
             )
         ]  # fmt: skip
+        if jars is not None:
+            (home / "minio").mkdir()
+            minio = stack.enter_context(MinioServer(home / "minio"))
+            sides.append(stack.enter_context(ours(home / "bucket", minio)))
+            sides.append(stack.enter_context(aivens(home / "aivens", minio, jars)))
+        copies = [Copies() for _ in sides]
         for number in range(rounds + 1):
             for side, each in zip(sides, copies, strict=True):
                 each.round(side, f"copies-{number}", size * MIB)
+    for each in copies:
+        for samples in (each.broker, each.node, each.heap_mib, each.idle, each.mib_a_s):
+            del samples[0]
     write_table(
         "Broker's CPU for copying",
-        measures(*copies),
+        [*measures(*copies[:3]), *(aivens_measures(*copies[3:]) if jars else ())],
         packages=("confluent-kafka",),
         notes=(f"{size} MiB a round, segments of {SEGMENT_MIB} MiB in {PARTITIONS} partitions",),
     )
 
 
+def aivens_measures(bucket: Copies, aiven: Copies) -> list[Measure]:
+    """The lines about Aiven's plug-in, and ours beside it."""
+    ratios = [a / b for a, b in zip(bucket.broker, aiven.broker, strict=True)]
+    return [
+        Measure("ours, MinIO, broker", "CPU s/GiB", bucket.broker),
+        Measure("Aiven's, MinIO, broker", "CPU s/GiB", aiven.broker),
+        Measure(
+            "ours, of Aiven's", "ratio", ratios, f"median <= {SHARE_MAX}",
+            median(ratios) <= SHARE_MAX,
+        ),
+        Measure("ours, MinIO, node", "CPU s/GiB", bucket.node),
+        Measure("Aiven's, live heap", "MiB", aiven.heap_mib),
+        Measure("ours, MinIO, copied", "MiB/s", bucket.mib_a_s),
+        Measure("Aiven's, MinIO, copied", "MiB/s", aiven.mib_a_s),
+    ]  # fmt: skip
+
+
 def measures(mine: Copies, theirs: Copies, sent: Copies) -> list[Measure]:
     """The table's lines."""
-    for each in (mine, theirs, sent):
-        for samples in (each.broker, each.node, each.heap_mib, each.idle, each.mib_a_s):
-            del samples[0]
     bound, growth = SHARE_MAX * median(theirs.broker), mine.heap_mib[-1] - mine.heap_mib[0]
     return [
         Measure(

@@ -1,11 +1,12 @@
 """Consumers of a read replica: what only the tier has, from MinIO, and the hot end.
 
-`python -m bench.read_replica [MIB [ROUNDS]]` (256, 3). A stock broker without tiered storage keeps
-one segment, a node beside it has the rest. By turns: bare ranged GETs take the objects, over
-`GET_CONNECTIONS` connections; librdkafka and the Java consumer (`kafka-consumer-perf-test`) scan
-the partition through the node; librdkafka scans as much through a stock broker with our plug-in,
-that has a node and a store of its own. Then a consumer at the end of the log is timed beside one of
-the broker itself, and memory is looked at while `IDLE` consumers wait and `SCANNING` scan. All
+`python -m bench.read_replica [MIB [ROUNDS]] [--aiven DIR]` (256, 3). A stock broker without tiered
+storage keeps one segment, a node beside it has the rest. By turns: bare ranged GETs take the
+objects, over `GET_CONNECTIONS` connections; librdkafka and the Java consumer
+(`kafka-consumer-perf-test`) scan the partition through the node; they scan as much through a stock
+broker with our plug-in, that has a node and a store of its own, and one with Aiven's plug-in, in
+whose bucket MinIO has the same records. Then a consumer at the end of the log is timed beside one
+of the broker itself, and memory is looked at while `IDLE` consumers wait and `SCANNING` scan. All
 share the machine's cores: CPU seconds tell more than MB/s.
 """
 
@@ -16,20 +17,29 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Protocol
 
 from confluent_kafka import OFFSET_END, Consumer, Message, Producer, TopicPartition
 
 from bench import broker_consume
-from bench.broker_consume import CONSUME_DEADLINE_S, RATIO_MIN, get_all, objects, written
-from bench.command_line import numbers
+from bench.broker_consume import (
+    AIVENS_RATIO_MIN,
+    CONSUME_DEADLINE_S,
+    RATIO_MIN,
+    get_all,
+    objects,
+    written,
+)
+from bench.command_line import numbers_and_aiven
 from bench.node_process import cpu_s, peak_mib, resident_mib
 from bench.raw_consumers import RawConsumer
 from bench.table import Measure, percentile, write_table
-from bench.tiering_brokers import MIB, fill, ours
+from bench.tiering_brokers import MIB, Side, aivens, fill, ours
 from kafka_listener.virtual_nodes import port_of
 from tests.e2e.bucket import store_settings
 from tests.e2e.node_process import NodeProcess
@@ -47,8 +57,9 @@ GET_CONNECTIONS = 4
 COPY_DEADLINE_S = 300.0
 IDLE, SCANNING, SCAN_S = 1_000, 100, 20.0
 HOT_RECORDS, HOT_PAUSE_S = 500, 0.02
-CPU_MAX, STORE_MAX, MEMORY_MAX = 1.5, 1.1, 400
+CPU_MAX, CPU_SHARE_MAX, STORE_MAX, MEMORY_MAX = 1.5, 0.5, 1.1, 400
 GIB = 1 << 30
+AIVENS = "Aiven's"
 
 
 @dataclass(slots=True)
@@ -98,6 +109,37 @@ class Replica:
         )
 
 
+class Reader(Protocol):
+    """What consumers read from; the tier has what is below `end`."""
+
+    @property
+    def minio(self) -> MinioServer: ...
+    @property
+    def address(self) -> str: ...
+    @property
+    def end(self) -> int: ...
+    def cpu_s(self) -> tuple[float, float]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Tiering:
+    """A broker that tiers by itself, with `whose` plug-in."""
+
+    whose: str
+    side: Side
+    minio: MinioServer
+    end: int
+
+    @property
+    def address(self) -> str:
+        """The broker's."""
+        return self.side.broker.bootstrap
+
+    def cpu_s(self) -> tuple[float, float]:
+        """CPU seconds so far: of the broker, of its node."""
+        return cpu_s(self.side.broker.pid), self.side.node_cpu_s()
+
+
 @dataclass(slots=True)
 class Scans:
     """The scans of one client, a sample a round: MB/s, CPU s/GiB, bytes from the store by bytes
@@ -105,36 +147,66 @@ class Scans:
     """
 
     speeds: list[float] = field(default_factory=list)
-    supervisor: list[float] = field(default_factory=list)
-    workers: list[float] = field(default_factory=list)
+    first_cpu: list[float] = field(default_factory=list)
+    """Of the supervisor, or of a broker that tiers by itself."""
+    second_cpu: list[float] = field(default_factory=list)
+    """Of the workers, or of that broker's node."""
     from_store: list[float] = field(default_factory=list)
 
-    def add(self, replica: Replica, size: int, scan: Callable[[], float]) -> None:
+    @property
+    def both_cpu(self) -> list[float]:
+        """Their sums."""
+        return [a + b for a, b in zip(self.first_cpu, self.second_cpu, strict=True)]
+
+    def add(self, reader: Reader, size: int, scan: Callable[[], float]) -> None:
         """One round; `scan` returns the seconds it took."""
-        sent, before = written(replica.minio.pid), replica.cpu_s()
+        sent, before = written(reader.minio.pid), reader.cpu_s()
         took = scan()
-        after = replica.cpu_s()
+        after = reader.cpu_s()
         self.speeds.append(size / 1e6 / took)
-        self.supervisor.append((after[0] - before[0]) / size * GIB)
-        self.workers.append((after[1] - before[1]) / size * GIB)
-        self.from_store.append((written(replica.minio.pid) - sent) / size)
+        self.first_cpu.append((after[0] - before[0]) / size * GIB)
+        self.second_cpu.append((after[1] - before[1]) / size * GIB)
+        self.from_store.append((written(reader.minio.pid) - sent) / size)
 
     def measures(self, name: str, gets: Scans) -> list[Measure]:
-        """Lines of the table."""
+        """Lines of the table, of a scan through the replica."""
         ratios = [a / b for a, b in zip(self.speeds, gets.speeds, strict=True)]
-        both = [a + b for a, b in zip(self.supervisor, self.workers, strict=True)]
+        both = self.both_cpu
         ratio, cpu = median(ratios) >= RATIO_MIN, median(both) <= CPU_MAX
         return [
             Measure(f"{name}", "MB/s", self.speeds),
             Measure(f"{name}, of ranged GETs", "ratio", ratios, f">= {RATIO_MIN}", ratio),
-            Measure(f"{name}: CPU of the supervisor", "s/GiB", self.supervisor),
-            Measure(f"{name}: CPU of the workers", "s/GiB", self.workers),
+            Measure(f"{name}: CPU of the supervisor", "s/GiB", self.first_cpu),
+            Measure(f"{name}: CPU of the workers", "s/GiB", self.second_cpu),
             Measure(f"{name}: CPU of both", "s/GiB", both, f"<= {CPU_MAX}", cpu),
             Measure(
                 f"{name}: bytes from MinIO by bytes of the log", "x", self.from_store,
                 f"<= {STORE_MAX}", max(self.from_store) <= STORE_MAX,
             ),
         ]  # fmt: skip
+
+    def beside(self, name: str, broker: Scans, whose: str) -> list[Measure]:
+        """Lines of the table, of these scans beside those through a broker with a plug-in."""
+        speed = [a / b for a, b in zip(self.speeds, broker.speeds, strict=True)]
+        cpu = [a / b for a, b in zip(self.both_cpu, broker.both_cpu, strict=True)]
+        through = f"{name}, a broker with {whose} plug-in"
+        times = Measure(f"{name}, of that broker's", "x", speed)
+        if whose == AIVENS:
+            held = median(speed) >= AIVENS_RATIO_MIN
+            times = replace(times, target=f">= {AIVENS_RATIO_MIN:g}", met=held)
+        found = [
+            Measure(through, "MB/s", broker.speeds),
+            times,
+            Measure(f"{through}: CPU of the broker", "s/GiB", broker.first_cpu),
+            Measure(
+                f"{name}: CPU, of that broker's and its node's", "x", cpu, f"<= {CPU_SHARE_MAX}",
+                median(cpu) <= CPU_SHARE_MAX,
+            ),
+            Measure(f"{through}: bytes from MinIO by bytes", "x", broker.from_store),
+        ]  # fmt: skip
+        if any(broker.second_cpu):
+            found.insert(3, Measure(f"{through}: CPU of its node", "s/GiB", broker.second_cpu))
+        return found
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -143,8 +215,9 @@ def timed(work: Callable[[], object]) -> float:
     return time.perf_counter() - begun
 
 
-def consume(address: str, end: int) -> None:
-    """Read the partition up to `end` (exclusive) by librdkafka."""
+def rdkafka_scan(address: str, end: int) -> float:
+    """The seconds that librdkafka took for the partition up to `end` (exclusive)."""
+    begun = time.perf_counter()
     consumer = Consumer(
         {
             "bootstrap.servers": address,
@@ -162,6 +235,7 @@ def consume(address: str, end: int) -> None:
         found: list[Message] = consumer.consume(5_000, timeout=0.05)
         at = max([at, *((each.offset() or 0) + 1 for each in found[-1:] if not each.error())])
     consumer.close()
+    return time.perf_counter() - begun
 
 
 def java_scan(address: str, end: int) -> float:
@@ -176,6 +250,9 @@ def java_scan(address: str, end: int) -> float:
     if int(fields[4]) < end:
         raise RuntimeError(f"the Java consumer read {fields[4]} of {end} records: {printed}")
     return float(fields[7]) / 1000
+
+
+CLIENTS = (("librdkafka", rdkafka_scan), ("the Java consumer", java_scan))
 
 
 def hot_latencies(addresses: dict[str, str], bootstrap: str) -> dict[str, list[float]]:
@@ -270,41 +347,51 @@ def latency(replica: Replica) -> list[Measure]:
     ]  # fmt: skip
 
 
-def scans(replica: Replica, home: Path, size: int, rounds: int) -> list[Measure]:
+def scans(replica: Replica, home: Path, size: int, rounds: int, jars: Path | None) -> list[Measure]:
     """Measure scans by turns; the first round is not counted."""
     flat = [each for of_one in objects(replica.minio.store_config, 1) for each in of_one]
     wanted = [flat[number::GET_CONNECTIONS] for number in range(min(GET_CONNECTIONS, len(flat)))]
     stored = sum(each for _, each in flat)
-    gets, rdkafka, java, plug_in = Scans(), Scans(), Scans(), Scans()
-    (home / "minio-2").mkdir()
-    with MinioServer(home / "minio-2") as other, ours(home / "plug-in", other) as side:
-        (end,) = broker_consume.make_topic(side, 1, size)
+    gets, replicas = Scans(), [Scans() for _ in CLIENTS]
+    with brokers(replica, home, size, jars) as peers:
+        by_broker = [[Scans() for _ in CLIENTS] for _ in peers]
+        readers: list[Reader] = [replica, *peers]
         for _ in range(rounds + 1):
             begun_s = time.process_time()
             gets.add(replica, stored, lambda: timed(lambda: get_all(wanted)))
-            gets.supervisor[-1] = (time.process_time() - begun_s) / stored * GIB
-            rdkafka.add(
-                replica, stored, lambda: timed(lambda: consume(replica.address, replica.end))
-            )
-            java.add(replica, stored, lambda: java_scan(replica.address, replica.end))
-            begun = cpu_s(side.broker.pid), side.node_cpu_s()
-            took = timed(lambda: consume(side.broker.bootstrap, end))
-            per_gib = GIB / (stored * end / replica.end)
-            plug_in.speeds.append(stored * end / replica.end / 1e6 / took)
-            plug_in.supervisor.append((cpu_s(side.broker.pid) - begun[0]) * per_gib)
-            plug_in.workers.append((side.node_cpu_s() - begun[1]) * per_gib)
-    for each in (gets, rdkafka, java, plug_in):
-        for samples in (each.speeds, each.supervisor, each.workers, each.from_store):
+            gets.first_cpu[-1] = (time.process_time() - begun_s) / stored * GIB
+            for reader, found in zip(readers, (replicas, *by_broker), strict=True):
+                read = stored * reader.end // replica.end
+                for (_, scan), each in zip(CLIENTS, found, strict=True):
+                    each.add(reader, read, partial(scan, reader.address, reader.end))
+    for each in (gets, *replicas, *(each for found in by_broker for each in found)):
+        for samples in (each.speeds, each.first_cpu, each.second_cpu, each.from_store):
             del samples[:1]
-    return [
+    measures = [
         Measure(f"ranged GETs, {GET_CONNECTIONS} connections", "MB/s", gets.speeds),
-        Measure("... CPU of their client", "s/GiB", gets.supervisor),
-        *rdkafka.measures("librdkafka", gets),
-        *java.measures("the Java consumer", gets),
-        Measure("librdkafka, a broker with our plug-in", "MB/s", plug_in.speeds),
-        Measure("... CPU of that broker", "s/GiB", plug_in.supervisor),
-        Measure("... CPU of its node", "s/GiB", plug_in.workers),
+        Measure("... CPU of their client", "s/GiB", gets.first_cpu),
     ]
+    for number, (name, _) in enumerate(CLIENTS):
+        measures += replicas[number].measures(name, gets)
+        for peer, found in zip(peers, by_broker, strict=True):
+            measures += replicas[number].beside(name, found[number], peer.whose)
+    return measures
+
+
+@contextmanager
+def brokers(replica: Replica, home: Path, size: int, jars: Path | None) -> Iterator[list[Tiering]]:
+    """Brokers that tier by themselves, and have tiered the same records."""
+    (home / "minio-2").mkdir()
+    with ExitStack() as stack:
+        other = stack.enter_context(MinioServer(home / "minio-2"))
+        sides = [("our", stack.enter_context(ours(home / "plug-in", other)), other)]
+        if jars is not None:
+            aiven = stack.enter_context(aivens(home / "aivens", replica.minio, jars))
+            sides.append((AIVENS, aiven, replica.minio))
+        yield [
+            Tiering(whose, side, minio, *broker_consume.make_topic(side, 1, size))
+            for whose, side, minio in sides
+        ]
 
 
 @contextmanager
@@ -340,10 +427,10 @@ def log_end(broker: KafkaBroker) -> int:
 
 def main() -> None:
     """Run with the sizes of the command line."""
-    size, rounds = numbers(__doc__, mib=256, rounds=3)
+    (size, rounds), jars = numbers_and_aiven(__doc__, mib=256, rounds=3)
     with tempfile.TemporaryDirectory() as folder, replica_at(Path(folder)) as replica:
         replica.prepare(size * MIB)
-        measures = scans(replica, Path(folder), size * MIB, rounds)
+        measures = scans(replica, Path(folder), size * MIB, rounds, jars)
         measures += latency(replica)
         measures += memory(replica)
     write_table(

@@ -1,5 +1,6 @@
-"""Stock brokers that tier, for the `broker_*` benchmarks: one by our plug-in with a node beside it,
-one by Kafka's TopicBasedRemoteLogMetadataManager and LocalTieredStorage (of the jar of its tests).
+"""Stock brokers that tier, for the benchmarks: one by our plug-in with a node beside it, one by
+Kafka's TopicBasedRemoteLogMetadataManager and LocalTieredStorage (of the jar of its tests), one by
+that metadata manager and Aiven's plug-in, which its user has built (docs/notes/copy-and-reads.md).
 
 JVMs compile fully here (C2), as brokers in service do and brokers of tests do not.
 """
@@ -10,9 +11,9 @@ import asyncio
 import random
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -33,6 +34,7 @@ from tests.real.kafka_clients import flush
 from tests.real.maven import fetch_jars
 from tests.real.minio import MinioServer
 from tests.real.process_tree import descendants
+from tests.real.s3_admin import make_bucket
 
 MIB = 1 << 20
 RECORD_BYTES = 1_000
@@ -40,6 +42,8 @@ BATCH_BYTES = 65_536
 LATEST_TIERED = -5
 TIERED = {"remote.storage.enable": "true", "retention.ms": "-1", "file.delete.delay.ms": "0"}
 KAFKAS = "org.apache.kafka.server.log.remote.storage.LocalTieredStorage"
+AIVENS = "io.aiven.kafka.tieredstorage.RemoteStorageManager"
+AIVENS_BUCKET = "aivens"
 COPY_DEADLINE_S = 300.0
 
 
@@ -113,27 +117,57 @@ def ours(home: Path, minio: MinioServer | None = None, *, sees_disk: bool = True
 @contextmanager
 def kafkas(home: Path) -> Iterator[Side]:
     """A broker with Kafka's own managers; the store is a folder."""
-    home.mkdir()
-    broker = _broker(home / "broker")
     jar = f"org.apache.kafka:kafka-storage:{KAFKA_VERSION}:test"
     jars = fetch_jars(f"kafka-storage-test-{KAFKA_VERSION}", (jar,), alone=True)
+    with _kept_in_a_topic("Kafka's", home, KAFKAS, jars, {"dir": str(home / "tier")}) as side:
+        yield side
+
+
+@contextmanager
+def aivens(home: Path, minio: MinioServer, jars: Path) -> Iterator[Side]:
+    """A broker with Aiven's plug-in of the folder `jars`; the store is a bucket of its own. The
+    settings are those of its README, without chunk cache and rate limit.
+    """
+    store = replace(minio.store_config, bucket=AIVENS_BUCKET)
+    make_bucket(store)
+    settings = {
+        "chunk.size": str(4 * MIB),
+        "storage.backend.class": "io.aiven.kafka.tieredstorage.storage.s3.S3Storage",
+        "storage.s3.endpoint.url": str(store.endpoint_url),
+        "storage.s3.bucket.name": store.bucket,
+        "storage.s3.region": store.region,
+        "storage.s3.path.style.access.enabled": "true",
+        "storage.aws.access.key.id": str(store.access_key_id),
+        "storage.aws.secret.access.key": str(store.secret_access_key),
+    }
+    with _kept_in_a_topic("Aiven's", home, AIVENS, jars, settings) as side:
+        yield side
+
+
+@contextmanager
+def _kept_in_a_topic(
+    name: str, home: Path, manager: str, jars: Path, settings: Mapping[str, str]
+) -> Iterator[Side]:
+    """A broker whose metadata manager is Kafka's; `settings` are of its storage manager."""
+    home.mkdir()
+    broker = _broker(home / "broker")
     same = {
-        name: value
-        for name, value in broker_settings("").items()
-        if ".manager.class" not in name and ".strandline." not in name
+        line: value
+        for line, value in broker_settings("").items()
+        if ".manager.class" not in line and ".strandline." not in line
     }
     broker.override(
         {
             **same,
-            "remote.log.storage.manager.class.name": KAFKAS,
+            "remote.log.storage.manager.class.name": manager,
             "remote.log.storage.manager.class.path": f"{jars}/*",
-            "rsm.config.dir": str(home / "tier"),
             "rlmm.config.remote.log.metadata.topic.replication.factor": "1",
+            **{f"rsm.config.{line}": value for line, value in settings.items()},
         }
     )
     try:
         broker.start()
-        yield Side("Kafka's", broker)
+        yield Side(name, broker)
     finally:
         broker.close()
 
