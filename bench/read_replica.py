@@ -110,7 +110,7 @@ class Replica:
 
 
 class Reader(Protocol):
-    """What consumers read from; the tier has what is below `end`."""
+    """A server that consumers read from; the tier has the records below `end`."""
 
     @property
     def minio(self) -> MinioServer: ...
@@ -132,7 +132,7 @@ class Tiering:
 
     @property
     def address(self) -> str:
-        """The broker's."""
+        """The address of the broker."""
         return self.side.broker.bootstrap
 
     def cpu_s(self) -> tuple[float, float]:
@@ -148,14 +148,14 @@ class Scans:
 
     speeds: list[float] = field(default_factory=list)
     first_cpu: list[float] = field(default_factory=list)
-    """Of the supervisor, or of a broker that tiers by itself."""
+    """CPU of the supervisor, or of a broker that tiers by itself."""
     second_cpu: list[float] = field(default_factory=list)
-    """Of the workers, or of that broker's node."""
+    """CPU of the workers, or of the node beside that broker."""
     from_store: list[float] = field(default_factory=list)
 
     @property
     def both_cpu(self) -> list[float]:
-        """Their sums."""
+        """CPU of both."""
         return [a + b for a, b in zip(self.first_cpu, self.second_cpu, strict=True)]
 
     def add(self, reader: Reader, size: int, scan: Callable[[], float]) -> None:
