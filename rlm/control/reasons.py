@@ -1,4 +1,4 @@
-"""The reasons why something does not go on: words, and where they are told. Pure.
+"""The reasons why work of a node waits or stops: texts, and when they are reported. Pure.
 
 The only table of them. `docs/OPERATIONS.md` shows it, `strandline partitions` uses its words, and a
 test requires a row for every reason.
@@ -12,17 +12,17 @@ from rlm.control.node_problem import ProblemArea
 from rlm.control.why_not import WhyNot
 
 SOON_S = 5.0
-"""The wait from which on most reasons are told: shorter waits are a change of leader, a restart, or
-one repeated request.
+"""The wait after which most reasons are reported: shorter waits are a change of leader, a restart,
+or one repeated request.
 """
 LONG_S = 3_600.0
-"""The wait from which on reasons that are usual for minutes are told."""
+"""The wait after which reasons that are usual for minutes are reported."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`says`: the words for people. `told_after_s`: after so long it is a problem of the node, with
-    status, log, metric and alert; None: it is normal or wanted.
+    """`says`: its words in tables. `told_after_s`: the wait after which it is a problem of the
+    node, with status, log, metric and alert; None: it is normal or wanted.
     """
 
     says: str
@@ -41,16 +41,16 @@ class AreaReason:
 
 WHY_NOT: dict[WhyNot, Reason] = {
     WhyNot.NO_SEALED_SEGMENT: Reason(
-        "up to date", "all that is sealed is copied; the active segment has not rolled",
-        "nothing, or lower `segment.ms`; of partitions that nobody writes to, the node holds it "
-        'and copies it once retention takes it (see "Holding")',
+        "up to date", "all sealed segments are copied; the active segment has not rolled",
+        "nothing, or lower `segment.ms`; in partitions without writes the node holds the active "
+        "segment, and copies it once local retention deletes it (*Holding*, below)",
     ),
     WhyNot.HOLE_IN_LOG: Reason(
-        "hole in the local log", "no local segment has the next offset, and later ones are there",
+        "hole in the local log", "no local segment has the next offset, and later segments exist",
         "a file is missing or the disk damaged: move leadership to a replica that has it", SOON_S,
     ),
     WhyNot.NOT_LEADER: Reason(
-        "not leader", "another broker leads; its node copies", "nothing",
+        "not leader", "a different broker leads; its node copies", "nothing",
     ),
     WhyNot.WAITING_FOR_LSO: Reason(
         "waits for stable offset", "a transaction is open, or replicas lag",
@@ -61,52 +61,56 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "nothing, or raise `copier.parallel_max`",
     ),
     WhyNot.BACK_OFF: Reason(
-        "backing off", "the last attempt failed; the text says how",
+        "backing off", "the last attempt failed; the text has the error",
         "see the store's or the disk's error; it is tried again by itself", SOON_S,
     ),
     WhyNot.BLOCKED: Reason(
         "blocked by corrupt data", "a sealed segment of this replica is damaged, and the other "
-        "replicas have not supplied the missing batches yet; nothing more is copied",
+        "replicas have not supplied the missing batches yet; copying of the partition waits",
         "*A broker's segment is damaged*, below", 0.0,
     ),
     WhyNot.PAUSED: Reason(
-        "paused", "the topic's policy, a setting of the cluster or the node's switch says so",
+        "paused", "the topic's policy, a setting of the cluster or the node's switch pauses "
+                  "copying",
         "the text has the command: `strandline resume copying`, with `--topic`, `--cluster` or "
-        "`--node` where it was paused so",
+        "`--node` as it was paused",
     ),
     WhyNot.MODE: Reason(
         "another mode", "the partition's mode is not `sidecar`, or its broker tiers it "
-        "(`remote.storage.enable=true`) and may not, or does not say so",
+        "(`remote.storage.enable=true`) and may not, or its answer is missing",
         "see the text; `strandline mode set`, if this node is to copy it",
     ),
     WhyNot.DELEGATED: Reason(
         "by the broker", "its broker's own remote log manager copies and expires it, through the "
-        "plug-in; this node carries out", "nothing",
+        "plug-in; this node does the work", "nothing",
     ),
     WhyNot.CLAIM_REFUSED: Reason(
-        "claim refused", "the metadata log contradicts this node's broker; the text says how",
-        "if it would cut too much: see below", SOON_S,
+        "claim refused", "the metadata log contradicts this node's broker; the text has the "
+                         "difference",
+        "if it would cut too much: *A claim that would cut too much*, below", SOON_S,
     ),
     WhyNot.EPOCHS_MISSING: Reason(
         "epochs missing", "the leader-epoch-checkpoint has no entry, or begins above records that "
-        "are on the disk: it was lost, and their batches can't stand in for it (they name other "
-        "epochs than the recorded lineage, or the broker does not say where its log starts)",
+        "are on the disk: it was lost, and the batches can't replace it (they have different "
+        "epochs than the recorded lineage, or the broker does not report its log start)",
         "let another replica lead, or restore the file from one while this broker is down", 90.0,
     ),
     WhyNot.NOT_ADOPTED: Reason(
         "store not recorded", "after a restart from a snapshot: whole segments of the store wait "
-        "for offsets below them, which the broker's active segment has; retention and repair of "
-        "the partition wait, too",
-        "nothing, they go on when the broker rolls it; or lower `segment.ms`", LONG_S,
+                              "for offsets below them that are in the broker's active segment; "
+                              "retention and repair of the partition wait, too",
+        "nothing, it ends when the broker rolls that segment; or lower `segment.ms`", LONG_S,
     ),
     WhyNot.CLAIMED_ELSEWHERE: Reason(
-        "claimed elsewhere", "this node's broker leads, and another node has the claim",
-        "nothing if it passes; else see below, or let another replica lead", SOON_S,
+        "claimed elsewhere", "this node's broker leads, and a different node has the claim",
+        "nothing if it ends by itself; else let a different replica lead, or see *A claim that "
+        "would cut too much*, below", SOON_S,
     ),
     WhyNot.BROKER_UNAVAILABLE: Reason(
-        "broker unavailable", "the broker does not say who leads, or knows the topic under another "
-        "id than the directory: it was deleted or made again, or the file is damaged",
-        "look at the broker, `kafka.broker` and its credentials", SOON_S,
+        "broker unavailable", "the broker does not report the leader, or has a different topic id "
+                              "than the directory: the topic was deleted or made again, or the "
+                              "file is damaged",
+        "check the broker, `kafka.broker` and its credentials", SOON_S,
     ),
     WhyNot.METADATA_UNAVAILABLE: Reason(
         "metadata unavailable", "a write to the metadata log had no outcome",
@@ -114,7 +118,7 @@ WHY_NOT: dict[WhyNot, Reason] = {
     ),
     WhyNot.CLOCK: Reason(
         "clock in doubt", "the clocks of node and store differ, or were not compared",
-        "set the node's clock (NTP); see the problem with the clock", SOON_S,
+        "set the node's clock (NTP); see the problem of the area `clock`", SOON_S,
     ),
     WhyNot.UNUSABLE_DIRECTORY: Reason(
         "unusable directory", "the partition's directory can't be read or understood",
@@ -123,18 +127,18 @@ WHY_NOT: dict[WhyNot, Reason] = {
     ),
     WhyNot.EPOCH_NOT_ON_DISK: Reason(
         "epoch not on disk", "the broker leads at an epoch that its checkpoint does not have yet",
-        "nothing; if it stays, `kafka.log_dirs` may name another broker's directory", 60.0,
+        "nothing; if it lasts, `kafka.log_dirs` may name a different broker's directory", 60.0,
     ),
     WhyNot.DIVERGED: Reason(
-        "diverged", "the segment does not lie in the recorded lineage",
+        "diverged", "the segment is not in the recorded lineage",
         "nothing if a new claim follows; else `strandline claims show`", SOON_S,
     ),
     WhyNot.NOT_SCANNED: Reason(
         "not looked at yet", "the directory or the held segments were not read since the start",
-        "nothing; if it stays, look at the disk", 20.0,
+        "nothing; if it lasts, check the disk", 20.0,
     ),
     WhyNot.NO_LEADER_EPOCH: Reason(
-        "no leader epoch", "nothing was ever written to it", "nothing",
+        "no leader epoch", "it has no records yet", "nothing",
     ),
     WhyNot.NO_LOCAL_LOG: Reason(
         "no local log", "this node's broker has no replica of it", "nothing",
@@ -144,8 +148,9 @@ WHY_NOT: dict[WhyNot, Reason] = {
         "`strandline topics undo-delete` within the grace",
     ),
     WhyNot.NOT_INCLUDED: Reason(
-        "not included", "neither `topics.include` nor a setting of the cluster names it, or one "
-        "leaves it out: the text says which", "`strandline topics enable`, if it is to be tiered",
+        "not included", "neither `topics.include` nor a setting of the cluster names it, or one of "
+                        "them excludes it: the text says which", "`strandline topics enable`, to "
+                                                                 "tier it",
     ),
     WhyNot.COMPACTED: Reason(
         "compacted", "compacted topics are not tiered", "nothing",
@@ -154,12 +159,12 @@ WHY_NOT: dict[WhyNot, Reason] = {
 
 AREAS: dict[ProblemArea, AreaReason] = {
     ProblemArea.PARTITIONS: AreaReason(
-        "copying of the partitions it counts; `name` is the reason's word",
+        "copying of the partitions that the text counts; `name` is the reason's `why`",
         "the table above; `strandline partitions --waiting` lists them",
     ),
     ProblemArea.QUORUM: AreaReason(
-        "changes of the metadata: claims, ends of copies, deletes; reads go on. With a `name` it "
-        "is this node's replica alone, or the listener's clients",
+        "changes of the metadata: claims, ends of copies, deletes; reads go on. With a `name` only "
+        "this node's replica, or the listener's clients, are affected",
         "a majority of the voters has to run: `strandline quorum describe`; with a `name` the "
         "text says what to do",
     ),
@@ -168,8 +173,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.STORE: AreaReason(
         "copies, reads and deletes in that store",
-        "`strandline doctor` tries each step; of a file system whose mount hangs the text says how "
-        "many calls hang in it, and a stop of the node does not wait for them",
+        "`strandline doctor` tries each step. If the mount of a file system hangs, the text has "
+        "the number of calls that hang in it; a stop of the node does not wait for them",
     ),
     ProblemArea.CLOCK: AreaReason(
         "deletes, and the first log start of a partition; deletes alone, if the clocks of node and "
@@ -178,8 +183,9 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.HOLD: AreaReason(
         "holding segments that are not yet copied",
-        "room and rights beside the log directories, or in `hold.dirs`; the text says more. With "
-        "a path as `name` nothing of that log directory is held, or a directory is not used",
+        "check room and permissions beside the log directories, or in `hold.dirs`; the text says "
+        "more. With a path as `name`, that log directory is not held, or that hold directory is "
+        "not used",
     ),
     ProblemArea.SNAPSHOTS: AreaReason(
         "the upload of the metadata's snapshots, from which disaster recovery starts",
@@ -199,31 +205,31 @@ AREAS: dict[ProblemArea, AreaReason] = {
         "the number to accept, until the next one or a restart",
     ),
     ProblemArea.PAUSED: AreaReason(
-        "work that somebody paused on this node or for the cluster; `name` says which",
+        "work that was paused on this node or for the cluster; `name` says which",
         "the text has the command that ends the pause",
     ),
     ProblemArea.TOPICS: AreaReason(
         "marking topics that were deleted in Kafka: too many topics are unknown to the brokers at "
         "once",
-        "is `kafka.broker` the right cluster's?",
+        "check that `kafka.broker` is of the right cluster",
     ),
     ProblemArea.TASKS: AreaReason(
-        "a loop of the node, which failed or hangs", "restart the node, and report it"
+        "a task of the node that failed or hangs", "restart the node, and report it"
     ),
     ProblemArea.WORKERS: AreaReason(
         "copies and reads that wait for a worker process",
         "memory, open files, a disk that hangs; the text says more",
     ),
     ProblemArea.PLUGIN: AreaReason(
-        "copies, deletes and tiered reads of the broker whose plug-in this node refuses, or has "
-        "not heard for a minute; copies of segments that are damaged on its disk",
+        "copies, deletes and tiered reads of the broker whose plug-in this node refuses, or which "
+        "sent no call for a minute; copies of segments that are damaged on its disk",
         "the text says what to do; *A broker that tiers by itself*, below",
     ),
     ProblemArea.NODES: AreaReason(
-        "the work of the node whose id is the `name`: it does not fetch the metadata log, or is "
-        "this one and could not register",
-        "start it, or `strandline nodes remove`; of this one see the error; *Nodes that know each "
-        "other*, below",
+        "the work of the node whose id is the `name`: it does not fetch the metadata log, or it is "
+        "this node and could not register",
+        "start it, or `strandline nodes remove`; for this node see the error; *Nodes that know "
+        "each other*, below",
     ),
     ProblemArea.READ: AreaReason(
         "Kafka consumers of this read replica, in part",
@@ -236,7 +242,7 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.LOG: AreaReason(
         "the node's log: its lines are lost",
-        "restart the node where something reads its standard error; the text says more",
+        "restart the node so that a process reads its standard error; the text says more",
     ),
     ProblemArea.SCRUB: AreaReason(
         "reads of objects that a scrub found damaged", "*An object is damaged or gone*, below"
@@ -254,11 +260,11 @@ AS_IT_SHOULD_BE = frozenset(
         WhyNot.NOT_INCLUDED, WhyNot.COMPACTED, WhyNot.DELEGATED,
     }
 )  # fmt: skip
-"""Reasons of partitions that wait for nothing."""
+"""Reasons of partitions that do not wait."""
 
 
 def says(word: str) -> str:
-    """The words for people; a newer node's word stands for itself."""
+    """The words in tables; an unknown word, of a newer node, with spaces."""
     return WHY_NOT[WhyNot(word)].says if word in set(WhyNot) else word.replace("_", " ")
 
 
