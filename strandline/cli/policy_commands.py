@@ -30,7 +30,7 @@ class SwitchChoice(StrEnum):
 
 
 class FollowChoice(StrEnum):
-    """The way of the tier with DeleteRecords: `followed` removes from the tier the records that
+    """Handling of DeleteRecords in the tier: `followed` removes from the tier the records that
     DeleteRecords removes on the broker.
     """
 

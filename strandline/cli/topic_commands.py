@@ -136,8 +136,8 @@ def topics_delete_command(
     else:
         marked = f"{change['changed']} partitions marked" if change["changed"] else "already marked"
         text = (
-            f"{marked}; the deletion begins at "
-            f"{human_time(change['goes_from_ms'])}. Before that, `strandline topics undo-delete "
+            f"{marked}; no data is deleted before "
+            f"{human_time(change['goes_from_ms'])}. Until then, `strandline topics undo-delete "
             f"{topic}` removes the marks"
         )
 
