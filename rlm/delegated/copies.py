@@ -100,6 +100,11 @@ class BrokerCopies:
 
     @contextmanager
     def _in_line(self, id_: Uuid) -> Iterator[None]:
+        """Reserve the segment for one call until that ends, also before its upload begins: a second
+        one would send the same objects, perhaps after they were deleted. Conflict: it is reserved.
+        """
+        if self._line.get(id_) == math.inf:
+            raise Conflict(f"{id_} is being copied already")
         self._line[id_] = math.inf
         try:
             yield
@@ -195,6 +200,7 @@ class BrokerCopies:
             async with self.slots.slot(Backlog(row.size_bytes, 0.0), directory.parent):
                 until_ms = self._turn_ends_ms(row) if until_ms is None else until_ms
                 await self.copier.confirm_prefix(self.stores.default)
+                self._row(files)  # its broker may have deleted it meanwhile
                 result = await self.copier.upload(replace(job, upload_deadline_ms=until_ms))
             _check_whole(row, result)
             if result.cleaned and not job.gaps_allowed:

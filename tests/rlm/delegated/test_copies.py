@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from rlm.control.surroundings import CopyLimits
 from rlm.format.custom_metadata import custom_of
 from rlmm.records.control_records import GapsAllowed
 from rlmm.segment import SegmentState
 from tests.rlm.delegated.delegating import NO_TOPICS, broker_of
 from tests.rlm.delegated.plugin_client import (
     PluginClient,
+    ToldError,
     client_of,
     files_of,
     of_disk,
@@ -24,7 +26,7 @@ from tests.rlm.delegated.plugin_client import (
 from tests.rlm.fake_broker import FakeBroker
 from tests.rlm.hooked_store import Hook, no_hook
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
-from tests.rlm.one_node import Node, new_world
+from tests.rlm.one_node import LIMITS, Node, new_world
 from tests.rlm.planner_facts import uuid
 from tests.rlm.virtual_time import run_virtually
 
@@ -35,12 +37,20 @@ OFFSET_INDEX, TIME_INDEX, PRODUCER_SNAPSHOT, TRANSACTION_INDEX, LEADER_EPOCHS = 
 
 @asynccontextmanager
 async def beside(
-    tmp_path: Path, orders: KafkaLog, hook: Hook = no_hook, broker: FakeBroker | None = None
+    tmp_path: Path,
+    orders: KafkaLog,
+    hook: Hook = no_hook,
+    broker: FakeBroker | None = None,
+    limits: CopyLimits = LIMITS,
 ) -> AsyncIterator[tuple[Node, PluginClient]]:
     """A node that is ready for what its broker copies."""
     world = new_world(tmp_path, (orders.log_dir,))
     async with world.boot(
-        broker=broker or broker_of(orders), topics=NO_TOPICS, data_plane=True, hook=hook
+        broker=broker or broker_of(orders),
+        topics=NO_TOPICS,
+        data_plane=True,
+        hook=hook,
+        limits=limits,
     ) as node:
         await node.remote_log.start()
         plugin = client_of(node)
@@ -158,6 +168,48 @@ def test_a_deletion_waits_for_a_copy_that_its_broker_gives_up(
             await deletion
             await asyncio.sleep(400)
             assert node.rows(orders.partition) == []
+
+    run_virtually(main)
+
+
+def test_a_copy_that_comes_twice_is_made_once(tmp_path: Path, orders: KafkaLog) -> None:
+    async def main() -> None:
+        async with beside(tmp_path, orders) as (_, plugin):
+            row = of_disk(orders, 1, 0, 9)
+            await plugin.add(row)
+            copies = [plugin.copy(files_of(orders, row)) for _ in range(2)]
+            first, second = await asyncio.gather(*copies, return_exceptions=True)
+            assert isinstance(first, bytes)
+            assert isinstance(second, ToldError)
+            assert "copied already" in str(second)
+
+    run_virtually(main)
+
+
+def test_a_copy_whose_turn_comes_after_its_deletion_sends_nothing(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    store_answers = asyncio.Event()
+    put: list[str] = []
+
+    async def stuck(name: str) -> None:
+        if name.startswith("before put") and ".log" in name:
+            put.append(name)
+            await store_answers.wait()
+
+    async def main() -> None:
+        one_at_a_time = replace(LIMITS, copies_parallel_max=1)
+        async with beside(tmp_path, orders, stuck, limits=one_at_a_time) as (_, plugin):
+            rows = [of_disk(orders, 1, 0, 9), of_disk(orders, 2, 10, 19)]
+            for row in rows:
+                await plugin.add(row)
+            copies = [asyncio.create_task(plugin.copy(files_of(orders, row))) for row in rows]
+            await asyncio.sleep(5)
+            await plugin.update(rows[1], DELETING)
+            store_answers.set()
+            assert await copies[0]
+            assert (await refused(copies[1])).kind == "conflict"
+            assert len(put) == 1
 
     run_virtually(main)
 
