@@ -20,8 +20,14 @@ def claimed(
 ) -> Claimed:
     """A claim tells of its broker's log from the first file on, and from the first epoch on that
     was not `known`, or is not there any more. A head that it repeats from the record is no word
-    about that log.
+    about that log, nor is an earlier start of a known epoch, which a held segment proves: an epoch
+    starts at one offset, unless the log begins later.
     """
     begin = checkpoint[0].start_offset
-    news = (start for _, start in {*checkpoint} ^ {*known} if start >= begin)
+    told, before = {each.epoch for each in checkpoint}, {each.epoch for each in known}
+    news = (
+        start
+        for epoch, start in (*checkpoint, *known)
+        if (epoch in told) != (epoch in before) and start >= begin
+    )
     return Claimed(offset, leader_epoch, min((max(begin, local_start), *news)))
