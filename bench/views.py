@@ -1,10 +1,10 @@
 """Views of the whole cluster, of three whole nodes: time of one request, and of the first; the page
 of `/ui` over them in Chromium: first paint, its requests, memory.
 
-`python -m bench.views [PARTITIONS] [REQUESTS]` (10,000; 200 of each view). Node 1 has a log
-directory of so many partitions, each with two sealed segments that wait, copying being paused;
-node 2 is asked, one request after the other, over one connection. The nodes and what asks them run
-on the same cores.
+`python -m bench.views [PARTITIONS] [SEGMENTS] [REQUESTS]` (10,000; 1,000,000; 200 of each view).
+SEGMENTS are tiered, in PARTITIONS partitions. Node 1 has a log directory of PARTITIONS more, each
+with two sealed segments that wait, copying being paused; node 2 is asked, one request after the
+other, over one connection. Nodes, client and browser share the cores.
 """
 
 from __future__ import annotations
@@ -16,18 +16,27 @@ from time import perf_counter
 
 import httpx
 
-from bench.idle_log_dir import write_log_dir
-from bench.log_dir_files import CLUSTER_ID
+from bench.idle_log_dir import TOPIC, write_log_dir
 from bench.metadata_node import CACHE
+from bench.metadata_set import KAFKA_CLUSTER_ID, MetadataSet
 from bench.table import Measure, percentile, write_table
 from tests.e2e.browser import Tab, browser, renderer_mib
-from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
+from tests.e2e.node_quorum import COPIER_ID
+from tests.e2e.stocked_quorum import StockedQuorum
 
 ASKED = 2
 VIEWS = ("lag", "sizes", "running", "problems", "audit", "partitions")
-SEGMENTS = 3
+LOCAL_SEGMENTS = 3
 P95_MAX_MS = 200.0
-PLACES = ("", "partitions", "partitions/topic-0/0", "quorum", "audit", "actions")
+PLACES = (
+    "",
+    "partitions",
+    f"partitions/{TOPIC}/0",
+    "partitions/benchmark-00000/7",
+    "quorum",
+    "audit",
+    "actions",
+)
 LOOKS = 10
 PAINT_MAX_MS, MEMORY_MAX_MIB = 1_000.0, 200.0
 SETTLED_DEADLINE_S = 600.0
@@ -36,24 +45,33 @@ _FIRST_PAINT = "performance.getEntriesByName('first-contentful-paint')[0].startT
 
 def main() -> None:
     """Print the table."""
-    partitions, requests = (int(each) for each in (*sys.argv[1:], "10000", "200")[:2])
+    given, defaults = sys.argv[1:], ("10000", "1000000", "200")
+    partitions, segments, requests = (int(each) for each in (*given, *defaults[len(given) :]))
     CACHE.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=CACHE) as home:
-        measures = _measured(Path(home), partitions, requests)
+        measures = _measured(Path(home), MetadataSet(partitions, segments // partitions), requests)
     write_table(
         "Views of the whole cluster",
         measures,
         packages=("uvloop",),
-        notes=(f"{partitions:,} partitions that lag, three nodes, pages of 100",),
+        notes=(
+            f"{segments:,} tiered segments in {partitions:,} partitions, as many more that lag",
+            "three nodes, pages of 100",
+        ),
     )
 
 
-def _measured(home: Path, partitions: int, requests: int) -> list[Measure]:
+def _measured(home: Path, tiered: MetadataSet, requests: int) -> list[Measure]:
+    partitions = tiered.partitions
     log_dir, aside = home / "kafka", home / "aside"
     (home / "store").mkdir()
-    write_log_dir(log_dir, cluster_id=CLUSTER_ID, node_id=COPIER_ID, partitions=0)
+    write_log_dir(log_dir, cluster_id=KAFKA_CLUSTER_ID, node_id=COPIER_ID, partitions=0)
     write_log_dir(
-        aside, cluster_id=CLUSTER_ID, node_id=COPIER_ID, partitions=partitions, segments=SEGMENTS
+        aside,
+        cluster_id=KAFKA_CLUSTER_ID,
+        node_id=COPIER_ID,
+        partitions=partitions,
+        segments=LOCAL_SEGMENTS,
     )
     sections: dict[str, dict[str, object]] = {
         "http": {"anonymous_role": "admin"},
@@ -61,7 +79,10 @@ def _measured(home: Path, partitions: int, requests: int) -> list[Measure]:
         "stores.main": {"kind": "filesystem", "path": str(home / "store")},
         "hold": {"dirs": []},
     }
-    with NodeQuorum(home, CLUSTER_ID, sections, log_dir) as quorum, httpx.Client() as client:
+    stocked = StockedQuorum(
+        home, sections, log_dir, store=home / "store", metadata_set=tiered, stocked=partitions
+    )
+    with stocked as quorum, httpx.Client() as client:
         pause = {"paused": True, "why": "the bench"}
         copier = quorum.nodes[COPIER_ID].url
         client.put(f"{copier}/v1/node/switches/copying", json=pause).raise_for_status()
@@ -75,17 +96,16 @@ def _measured(home: Path, partitions: int, requests: int) -> list[Measure]:
             found = client.get(f"{url}/lag", timeout=60).raise_for_status().json()
             known = client.get(f"{url}/sizes", timeout=60).raise_for_status().json()
             behind, claimed = found["total"]["behind"], known["tier"]["partitions"]
-            return bool(behind == claimed == partitions)
+            return bool(behind == partitions and claimed == 2 * partitions)
 
         quorum.wait_until(is_settled, "every partition to lag", deadline_s=SETTLED_DEADLINE_S)
         measures = [Measure("all partitions claimed and seen", "s", [perf_counter() - begun])]
         for view in VIEWS:
             measures += _view(client, f"{url}/{view}", view, requests)
-        (name, *_) = (each.name.rpartition("-")[0] for each in log_dir.iterdir() if each.is_dir())
-        return measures + _page(quorum.nodes[ASKED].url, name)
+        return measures + _page(quorum.nodes[ASKED].url)
 
 
-def _page(url: str, topic: str) -> list[Measure]:
+def _page(url: str) -> list[Measure]:
     """Each view several times in one tab; the first paint of a new tab each time."""
     with browser() as opened:
         paints, facts = [], []
@@ -99,7 +119,7 @@ def _page(url: str, topic: str) -> list[Measure]:
         tab = Tab(opened, url)
         for _ in range(LOOKS):
             for place in PLACES:
-                tab.open(place.replace("topic-0", topic))
+                tab.open(place)
                 tab.page.wait_for_selector("[aria-busy=true]", state="detached")
         heap = tab.page.evaluate("performance.memory.usedJSHeapSize") / 2**20
         memory = renderer_mib(opened)

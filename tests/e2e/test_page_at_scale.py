@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
 from bench.idle_log_dir import write_log_dir
-from bench.metadata_set import KAFKA_CLUSTER_ID, MetadataSet, write_set_snapshot
-from rlm.format.object_keys import cluster_marker_key
-from rlm.stores.cluster_marker import ClusterMarker
-from rlmm.data_directory.data_directory import open_data_directory
+from bench.metadata_set import KAFKA_CLUSTER_ID, MetadataSet
 from tests.e2e.browser import PHONE, Tab, browser
 from tests.e2e.http import PLAIN
-from tests.e2e.node_process import Sections
 from tests.e2e.node_quorum import COPIER_ID, NodeQuorum
+from tests.e2e.stocked_quorum import StockedQuorum
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -28,24 +24,6 @@ PAGE_ROWS = 50
 ANSWER_BYTES_MAX = 150_000
 ASKED = 2
 ROWS = "table:has(caption:text-is('Partitions by topic and number')) tbody tr"
-
-
-class StockedQuorum(NodeQuorum):
-    """The first node begins with a snapshot of the partitions; the others fetch it."""
-
-    def __init__(self, home: Path, sections: Sections, log_dir: Path, store: Path) -> None:
-        super().__init__(home, KAFKA_CLUSTER_ID, sections, log_dir)
-        self._store = store
-
-    def format(self, *options: str) -> None:
-        super().format(*options)
-        log_path = self.nodes[COPIER_ID].metadata_log
-        with open_data_directory(log_path.parents[1]) as directory:
-            identity, voters = str(directory.cluster_id), directory.initial_voters
-        write_set_snapshot(log_path, MetadataSet(PARTITIONS, 1), voters, stocked=STOCKED)
-        marker = self._store / cluster_marker_key("")
-        marker.parent.mkdir(parents=True, exist_ok=True)
-        marker.write_bytes(ClusterMarker(identity, KAFKA_CLUSTER_ID, store="main").encode())
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +42,11 @@ def quorum(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NodeQuorum]:
         "stores.main": {"kind": "filesystem", "path": str(home / "store")},
         "hold": {"dirs": []},
     }
-    with StockedQuorum(home, sections, home / "kafka", home / "store") as running:
+    quorum = StockedQuorum(
+        home, sections, home / "kafka", store=home / "store",
+        metadata_set=MetadataSet(PARTITIONS, 1), stocked=STOCKED,
+    )  # fmt: skip
+    with quorum as running:
         copying = f"{running.nodes[COPIER_ID].url}/v1/node/switches/copying"
         PLAIN.put(copying, json={"paused": True, "why": "the test"}).raise_for_status()
         for each in (home / "aside").iterdir():
