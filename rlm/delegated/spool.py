@@ -109,8 +109,7 @@ class Spool:
             while not self._fits(size_bytes):
                 self._left.clear()
                 await self._left.wait()
-            if id_ in self._taken:
-                raise Conflict(f"{id_} is being received already")
+            assert id_ not in self._taken, "`BrokerCopies` takes one call a segment"
             self._taken[id_] = size_bytes
         home = self.limits.directory / str(id_)
         try:

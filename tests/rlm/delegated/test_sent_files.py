@@ -292,7 +292,7 @@ def test_a_broker_that_leaves_in_the_middle_leaves_nothing(
             await asyncio.sleep(5)
             assert left_in_spool(tmp_path) != []
             told = await refused(plugin.send(files_of(orders, row)))
-            assert (told.kind, "received already" in told.detail) == ("conflict", True)
+            assert (told.kind, "copied already" in told.detail) == ("conflict", True)
             copy.cancel()
             await asyncio.gather(copy, return_exceptions=True)
             assert left_in_spool(tmp_path) == []
