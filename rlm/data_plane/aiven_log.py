@@ -1,9 +1,8 @@
-"""The `.log` of a segment that Aiven's plug-in wrote, by ranges: only the chunks of a range are
-fetched and undone.
+"""Reads ranges of the `.log` of a segment that Aiven's plug-in wrote; only the chunks of the range
+are fetched, decrypted and decompressed.
 
-An encrypted chunk proves itself by its tag. Of others nothing but the batches has checksums: so
-they are read from a batch's first byte to the end of the last one, and each is compared with its
-CRC before a byte of it is given out.
+The tag of an encrypted chunk proves its bytes. An unencrypted log has no checksums but those of its
+batches: so whole batches are read, and each is compared with its CRC before its bytes are returned.
 """
 
 from __future__ import annotations
@@ -24,17 +23,17 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 NO_CHECKSUM = -1
-"""The value in the place of the log's CRC32C in a cache's keys."""
+"""Value used in the chunk cache's keys for the CRC32C of the log, which is unknown here."""
 
 
 class LogBytes(Protocol):
-    """A segment's log, of which only checked bytes are given out."""
+    """The `.log` of a segment; all bytes that it returns were checked."""
 
     key: str
     size_bytes: int
 
     async def fetch_ahead(self, start: int, end: int) -> None:
-        """Leave [start, end), `end` cut to the size, to the next reader, if chunks are kept."""
+        """Fetch [start, end), `end` limited to the size, into the chunk cache, if there is one."""
 
     def stream(
         self,
@@ -44,13 +43,16 @@ class LogBytes(Protocol):
         first_window_bytes: int = WINDOW_BYTES,
         read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """Bytes [start, end), `end` cut to the size; up to `read_before` the same reader has read
-        them already. CorruptData: not as they were written; InvalidRequest: an impossible range.
+        """The bytes [start, end), `end` limited to the size. The same reader has read the bytes
+        below `read_before` before. Raises CorruptData if the bytes are not as written,
+        InvalidRequest for an impossible range.
         """
 
 
 class ChunkedLog(ChunkedObject):
-    """The log's chunks, undone. Memory: a chunk as stored and as it was, for each reader."""
+    """The log, decrypted and decompressed by chunks. Each reader needs memory for one chunk as
+    stored and one as it was.
+    """
 
     def __init__(
         self,
@@ -64,14 +66,14 @@ class ChunkedLog(ChunkedObject):
             key,
             transforms.chunks.original_bytes,
             transforms.chunks.original_chunk_bytes,
-            cache if transforms.authenticates else None,  # a cache keeps proven bytes only
+            cache if transforms.authenticates else None,  # only proven bytes may be cached
             (segment.segment_id, NO_CHECKSUM),
         )
         self._store = store
         self._transforms = transforms
 
     async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """The chunks [chunk, until), undone, by one request."""
+        """The original bytes of the chunks [chunk, until), by one request."""
         size = self._chunk_bytes
         wanted = list(self._transforms.chunks.chunks(chunk * size, until * size))
         start, end = wanted[0].position, wanted[-1].position + wanted[-1].stored_bytes
@@ -87,16 +89,16 @@ class ChunkedLog(ChunkedObject):
                     done += 1
         if done < len(wanted):
             raise self._corrupt(
-                f"the object ends here; {end} bytes of it are in the manifest",
+                f"the object ends here, but its manifest has at least {end} bytes",
                 wanted[done].position + len(held),
             )
         if held:
-            raise self._corrupt("the store sent more than was asked for", end)
+            raise self._corrupt("the store sent more bytes than requested", end)
 
 
 class BatchCheckedLog:
-    """A log of chunks without tags. `floor(position)` is the position of some batch at or before a
-    position: the offset index tells it.
+    """A log of chunks without tags. `floor(position)` is the position of a batch at or before
+    `position`, from the offset index.
     """
 
     def __init__(
@@ -109,7 +111,7 @@ class BatchCheckedLog:
         self._floor = floor
 
     async def fetch_ahead(self, start: int, end: int) -> None:
-        """Nothing: chunks that no tag proves are not kept."""
+        """Do nothing: chunks without a tag are not cached."""
 
     async def stream(
         self,
@@ -119,8 +121,8 @@ class BatchCheckedLog:
         first_window_bytes: int = WINDOW_BYTES,
         read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """See `LogBytes`. A batch is given out once it is whole, its CRC is right, and the next one
-        begins behind it.
+        """See `LogBytes`. A batch is returned once it is whole, its CRC is right, and the next
+        batch begins right after it.
         """
         end = min(end, self.size_bytes)
         if not 0 <= start <= max(end, 0):
@@ -130,14 +132,14 @@ class BatchCheckedLog:
         if start == end:
             return
         at = await self._floor(start)
-        # Bounded, since a damaged length would make it hold all the rest of the log.
+        # Bounded, since for a damaged length the scanner would keep the whole rest of the log.
         scanner = BatchScanner(self.key, batch_bytes_max=BATCH_BYTES_MAX, position=at)
         window = min(first_window_bytes, end - start) + start - at
         order = BatchOrder(self._segment.start_offset, self._segment.end_offset, self.key)
         chunks = self._log.stream(
             at, self.size_bytes, first_window_bytes=window, read_before=read_before
         )
-        held: BatchRun | None = None  # until the next batch shows that its last one is in its place
+        held: BatchRun | None = None  # kept until the next batch confirms the place of its last
         async with closing_stream(chunks) as stream:
             async for parts in stream:
                 for run in (run for part in parts for run in scanner.feed_runs(part)):
@@ -150,7 +152,7 @@ class BatchCheckedLog:
         if scanner.position < end:
             scanner.finish()
             raise CorruptData(
-                f"the log's batches end here, but it has {self.size_bytes} bytes",
+                f"the log's batches end here, but the log has {self.size_bytes} bytes",
                 source=self.key,
                 position=scanner.position,
             )
@@ -158,8 +160,8 @@ class BatchCheckedLog:
             yield asked
 
     def _shows(self, run: BatchRun, end: int) -> bool:
-        """True if the run shows that the batches up to `end` are in their places: its last one is
-        behind, or the log's last.
+        """True if the run confirms the places of all batches below `end`: its last batch begins at
+        or after `end`, or is the last of the log.
         """
         behind = run.position + len(run.data)
         return behind == self.size_bytes or behind - LOG_OVERHEAD - run.headers[-1][1] >= end

@@ -1,7 +1,7 @@
-"""The objects of finished segments that Aiven's plug-in wrote. Runs in a worker.
+"""Reads the objects of finished segments that Aiven's plug-in wrote. Runs in a worker.
 
-The metadata log has no checksum of them: the manifest has to tell the same of the segment as its
-row, and each index has to be of its form.
+The metadata log has no checksum of them. Instead, the manifest has to agree with the segment's row,
+and each index has to be well-formed.
 """
 
 from __future__ import annotations
@@ -42,22 +42,22 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import read_all
 
 READ_CHUNK_BYTES_MAX = 64 * 1024 * 1024
-"""The largest chunk that a node undoes, since each reader holds one; Aiven recommends 4 MiB."""
+"""Limit of a chunk's size, since each reader keeps one in memory; Aiven recommends 4 MiB."""
 
 READ_INDEX_BYTES_MAX = 32 * 1024 * 1024
-"""The largest index that a node holds; Kafka's `segment.index.bytes` is 10 MiB."""
+"""Limit of an index's size, since it is kept whole; Kafka's `segment.index.bytes` is 10 MiB."""
 
 _PARSED_WEIGHT = 12
 _CHUNK_WEIGHT = 40
-"""Bytes of memory a byte of a manifest's JSON, and a chunk in its list, take."""
+"""Bytes of memory per byte of a manifest's JSON, and per chunk in its list of chunks."""
 
 KeyFiles = Mapping[str, Mapping[str, Path]]
-"""Store -> id of a key pair -> the file of its private key."""
+"""The files of private keys, by store and id of the key pair."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
-    """A segment's objects, found and understood."""
+    """A segment whose manifest was found and parsed."""
 
     store: ObjectStore
     keys: SegmentKeys
@@ -66,8 +66,9 @@ class _Opened:
 
 
 class AivenReader:
-    """Keeps manifests with their data keys, and indexes, up to `cache_bytes_max`. Files of private
-    keys are read for each segment whose manifest is: a key that is added needs no new start.
+    """Reads segments, and caches manifests with their data keys and indexes up to
+    `cache_bytes_max`. The private keys are read again with each manifest, so a new key needs no
+    restart.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class AivenReader:
         return BatchCheckedLog(log, segment, partial(self._floor, segment))
 
     async def index(self, segment: AivenSegment, index: IndexType) -> bytes:
-        """One index, whole; NoSuchIndex if the segment has none of this type."""
+        """A whole index. Raises NoSuchIndex if the segment has none of this type."""
         data = self._indexes.get((segment.segment_id, index))
         if data is None:
             opened = await self._opened(segment)
@@ -119,7 +120,7 @@ class AivenReader:
         name, end = opened.keys.indexes, found.position + found.size
         if found.size > READ_INDEX_BYTES_MAX:
             raise Refused(
-                f"{name}: the {index.value} index has {found.size} bytes, and a node reads at most "
+                f"{name}: the {index.value} index has {found.size} bytes, but a node reads at most "
                 f"{READ_INDEX_BYTES_MAX}: read the segment on Spark"
             )
         stored = b""
@@ -150,8 +151,9 @@ class AivenReader:
         return opened
 
     async def _manifest_bytes(self, segment: AivenSegment) -> tuple[StorePlace, SegmentKeys, bytes]:
-        """The first manifest of the segment, whose id is in the key: none is another segment's. A
-        store that does not answer hides none in the others.
+        """The place, keys and bytes of the segment's manifest, from the first store that has it.
+        The segment id is part of the key, so it can't be that of a different segment. If a store
+        does not answer, the other stores are still tried.
         """
         unanswered: StrandlineError | None = None
         for place in segment.places:
@@ -170,63 +172,68 @@ class AivenReader:
             raise unanswered
         names = ", ".join(place.store for place in segment.places)
         raise Refused(
-            f"segment {segment.segment_id} was copied by another RemoteStorageManager, and its "
+            f"segment {segment.segment_id} was copied by a different RemoteStorageManager, and its "
             f"manifest is in none of the stores {names}: add a [stores.NAME] with its bucket and "
-            "prefix, unless somebody deleted it"
+            "prefix, unless it was deleted"
         )
 
     def _transforms(self, manifest: Manifest, place: StorePlace, source: str) -> ChunkTransforms:
-        """Blocks: reads files, and a private key's power takes its time."""
+        """The transforms of a segment's chunks. It blocks: it reads key files and decrypts a data
+        key.
+        """
         found = manifest.transforms
         if found is None:
             found = Transforms(plain_chunks(manifest.log_bytes, CHUNK_BYTES), False, None)
         if found.chunks.original_chunk_bytes > READ_CHUNK_BYTES_MAX:
             raise Refused(
-                f"{source}: its chunks have {found.chunks.original_chunk_bytes} bytes, and a node "
-                f"reads such of at most {READ_CHUNK_BYTES_MAX}: read the segment on Spark"
+                f"{source}: its chunks have {found.chunks.original_chunk_bytes} bytes, but a node "
+                f"reads chunks of at most {READ_CHUNK_BYTES_MAX}: read the segment on Spark"
             )
         if found.encryption is None:
             return ChunkTransforms(found, None, source=source)
-        # Here, since a node without encrypted segments needs none of it, and it takes its time.
+        # Imported here: only encrypted segments need it, and it is slow to import.
         from rlm.data_plane.aiven_keys import AivenKeys
 
         setting = f"stores.{place.store}.aiven_keys"
         try:
             keys = AivenKeys.ring(self._key_files.get(place.store, {}), setting=setting)
-        except InvalidRequest as error:  # the node's settings are wrong, not the reader's request
+        except InvalidRequest as error:  # the error is in the settings, not in the request
             raise Refused(f"{source}: {error}") from None
         return ChunkTransforms(found, keys.data_key(found.encryption, source=source), source=source)
 
 
 def _check_same(segment: AivenSegment, manifest: Manifest, name: str) -> None:
-    """Require that the manifest tells the same of the segment as its row."""
+    """Raise CorruptData unless the manifest agrees with the segment's row."""
     told = (manifest.segment_id, manifest.start_offset, manifest.end_offset, manifest.log_bytes)
     row = (segment.segment_id, segment.start_offset, segment.end_offset, segment.log_bytes)
     if told != row:
         raise CorruptData(
-            f"the manifest tells {told[0]}, offsets {told[1]} to {told[2]}, {told[3]} bytes, and "
-            f"the metadata {row[0]}, {row[1]} to {row[2]}, {row[3]}",
+            f"the manifest has {told[0]}, offsets {told[1]} to {told[2]}, {told[3]} bytes, but "
+            f"the metadata has {row[0]}, offsets {row[1]} to {row[2]}, {row[3]} bytes",
             source=name,
             position=0,
         )
-    # The other way round a row may be wrong: brokers before 4.0 do not tell.
+    # The opposite case is allowed: in rows of brokers before 4.0 the flag is missing.
     if segment.txn_index_empty and not manifest.txn_index_empty:
         raise CorruptData(
-            "the manifest names a transaction index, and the metadata says that there is none",
+            "the manifest has a transaction index, but by the metadata there is none",
             source=name,
             position=0,
         )
 
 
 def checked_index(data: bytes, index: IndexType, segment: AivenSegment, *, source: str) -> bytes:
-    """The index; CorruptData unless it is of its form, and within the log."""
+    """Return the index. Raises CorruptData if it is malformed, or has a position after the log's
+    end.
+    """
     match index:
         case IndexType.OFFSET:
             parsed = OffsetIndex.parse(data, base_offset=segment.start_offset, source=source)
             last = parsed.entries[-1][1] if parsed.entries else 0
             if last and last >= segment.log_bytes:
                 raise CorruptData(
-                    f"position {last} is behind the log's {segment.log_bytes} bytes", source=source
+                    f"position {last} is after the end of the log, {segment.log_bytes} bytes",
+                    source=source,
                 )
         case IndexType.TIMESTAMP:
             TimeIndex.parse(data, base_offset=segment.start_offset, source=source)

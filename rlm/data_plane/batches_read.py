@@ -1,8 +1,9 @@
-"""Whole batches of one segment for a Fetch answer, with the aborted transactions that touch them.
+"""Reads whole batches of one segment for a Fetch answer, with the aborted transactions that touch
+them. Runs in a worker.
 
-They are held until they are sent, so that their size is known before the head of the answer leaves.
-Runs in a worker. A consumer leaves a producer's batches out from a listed first offset on, until it
-meets the producer's ABORT marker; so the answer ends before a batch that the list can't tell.
+The batches are kept in memory until they are sent, since the head of the answer contains their
+size. A consumer drops a producer's batches from a listed first offset on, up to the producer's
+ABORT marker; so the answer ends before a batch whose outcome such a list can't express.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ from rlm.format.manifest import CHUNK_BYTES
 from rsm_backends.streams import closing_stream
 
 Aborted = tuple[int, int]
-"""Producer id and first offset."""
+"""Producer id and first offset of an aborted transaction."""
 
 
 async def read_batches(
     reader: SegmentReader, resolver: SegmentResolver, request: BatchesRequest, ahead: RangesAhead
 ) -> tuple[BatchesFound, bytes]:
-    """The batches and what is known of their transactions. Errors are those of a read."""
+    """The batches as `BatchesFound` and bytes. Raises the errors of a read."""
     batches: Sequence[ScannedBatch] = await _batches(reader, request, ahead)
     if not batches:
         at = min(request.piece.valid_until + 1, request.until)
@@ -76,7 +77,9 @@ def _transactional(batches: Sequence[ScannedBatch]) -> bool:
 async def _batches(
     reader: SegmentReader, request: BatchesRequest, ahead: RangesAhead
 ) -> list[ScannedBatch]:
-    """Batches, their CRCs compared, that are not decoded; those behind them are fetched ahead."""
+    """The requested batches, not decoded, but compared with their CRCs. The bytes after them are
+    fetched ahead.
+    """
     segment, offset = request.piece.segment, request.offset
     position = 0
     if offset > segment.start_offset:
@@ -89,12 +92,12 @@ async def _batches(
     read_before = ahead.read_before(LogRequest(segment, at, at + window), log)
     more = True
     while more and at < log.size_bytes:
-        # A window is read to its end: what lies behind the answer is kept for the next one.
+        # Read each window to its end: the chunks after the answer are cached for the next one.
         stream = log.stream(at, at + window, first_window_bytes=window, read_before=read_before)
         async with closing_stream(stream) as chunks:
             async for parts in chunks:
                 if more:
-                    # Each feed is exhausted, as the scanner wants it.
+                    # The scanner requires that each feed is read to its end.
                     found = [batch for part in parts for batch in list(scanner.feed(part))]
                     more = all(taking.take(batch) for batch in found)
         at, window = at + window, 2 * window
@@ -108,7 +111,7 @@ async def _batches(
 
 
 class _Taking:
-    """The batches taken so far, and the rule for the next one."""
+    """The batches taken so far, and the rule by which the next one is taken."""
 
     def __init__(self, request: BatchesRequest, source: str, *, jumped: bool) -> None:
         self.batches: list[ScannedBatch] = []
@@ -118,13 +121,13 @@ class _Taking:
         self._size_bytes = 0
 
     def take(self, batch: ScannedBatch) -> bool:
-        """Take the batch, or skip it if it ends before the offset. False if the answer ends before
-        it.
+        """Take the batch, or skip it if it ends before the requested offset; False if the answer
+        ends before this batch.
         """
         header, request = batch.header, self._request
         if self._jumped and header.base_offset > request.offset:
             raise CorruptData(
-                f"an index names this batch for offset {request.offset}, but it begins at "
+                f"an index has this batch for offset {request.offset}, but it begins at "
                 f"{header.base_offset}",
                 source=self._source,
                 position=batch.position,
@@ -147,8 +150,9 @@ class _Taking:
 def _until_untold(
     batches: Sequence[ScannedBatch], view: CommittedView, undecided: Undecided
 ) -> tuple[Sequence[ScannedBatch], set[Aborted]]:
-    """The batches up to the first that a list can't tell, and entries that leave out those whose
-    outcome is lost: of such a producer nothing else may follow in the same answer.
+    """The batches up to the first whose outcome a list can't express, and list entries for the
+    transactions with a lost outcome, whose batches the consumer has to drop. After such an entry no
+    other transaction of its producer may be in the same answer.
     """
     if not undecided:
         return batches, set()
@@ -166,7 +170,7 @@ def _until_untold(
 
 
 class BatchesHere:
-    """Held batches within one process, where no connection is lent."""
+    """Found batches within one process, where no connection can be lent to a worker."""
 
     def __init__(self, found: BatchesFound, data: bytes) -> None:
         self.found = found
@@ -175,9 +179,9 @@ class BatchesHere:
     async def send_to(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
     ) -> Sent:
-        """Refuse: these batches are to be read here."""
+        """Raise InternalError: these batches can only be read."""
         raise InternalError(
-            f"no connection is lent within one process: {client}, {rules}, {further}"
+            f"connections are lent to worker processes only: {client}, {rules}, {further}"
         )
 
     async def read(self) -> bytes:

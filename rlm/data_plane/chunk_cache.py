@@ -1,8 +1,8 @@
-"""Verified chunks of `.log` objects, kept in memory for the next readers; and a plain LRU cache.
+"""A cache of verified chunks of `.log` objects for the next readers, and a plain LRU cache.
 
-Invariant: a chunk here passed its checksum and pins no other bytes. Segments never change and their
-ids are never reused, so no entry grows stale. Readers no longer resolve a segment that was deleted
-or left the lineage; its chunks are unused and go first.
+Invariant: a chunk in the cache passed its checksum, and keeps no other bytes alive. Segments never
+change and their ids are never reused, so no entry gets stale. Readers no longer resolve a segment
+that was deleted or left the lineage; its chunks are not used and are evicted first.
 """
 
 from __future__ import annotations
@@ -18,18 +18,21 @@ from rlmm.segment import RemoteLogSegmentId
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 ChunkKey = tuple[RemoteLogSegmentId, int, int]
-"""Segment, the CRC32C of its `.log`, number of the chunk."""
+"""(segment id, CRC32C of its `.log`, number of the chunk)."""
 
 PROTECTED_PERCENT = 80
-"""The share of chunks that were read again; chunks read once go first."""
+"""Limit of the share of chunks that were read again; chunks that were read once are evicted
+first.
+"""
 
 
 @dataclass(slots=True)
 class ChunkCounts:
-    """Counts since the start. `shared`: misses that another reader's request answered.
+    """Counts since the start. `shared` counts misses that the request of a different reader
+    answered.
 
-    `ahead_used_bytes` and `ahead_wasted_bytes`: chunks fetched ahead that a reader then took, or
-    that made room before one did.
+    `ahead_used_bytes` are bytes that were fetched ahead and then read, `ahead_wasted_bytes` those
+    that were evicted before they were read.
     """
 
     hits: int = 0
@@ -45,10 +48,11 @@ class ChunkCounts:
 
 
 class ChunkCache:
-    """At most `bytes_max` of chunks (segmented LRU); 0 keeps nothing. For one event loop.
+    """A segmented LRU cache of at most `bytes_max` of chunks; 0 disables it. For one event loop.
 
-    A chunk read once pushes out only others read once, so that a long scan does not evict recent
-    data. Of these, up to `ahead_bytes_max` were fetched ahead and wait for their reader.
+    A chunk that is read once evicts only chunks that were read once, so that a long scan does not
+    evict frequently read data. At most `ahead_bytes_max` of the bytes are chunks that were fetched
+    ahead and not read yet.
     """
 
     def __init__(self, bytes_max: int, ahead_bytes_max: int = 0) -> None:
@@ -64,30 +68,31 @@ class ChunkCache:
 
     @property
     def enabled(self) -> bool:
-        """True if the cache keeps anything; if not, chunks need not even be joined for it."""
+        """True if the cache may keep chunks; if not, callers need not join their parts."""
         return self._bytes_max > 0
 
     def holds(self, key: ChunkKey) -> bool:
-        """True if `find` would answer at once. Does not count as use."""
+        """True if `find` would return the chunk at once. This does not count as use."""
         return key in self._again or key in self._once or key in self._ahead
 
     def expects(self, key: ChunkKey) -> bool:
-        """True if the chunk is here or on its way."""
+        """True if the chunk is in the cache or being fetched."""
         return self.holds(key) or key in self._flights
 
     async def find(self, key: ChunkKey, *, again: bool = True) -> bytes | None:
-        """The chunk, if it is here or on its way for another reader; None: fetch it. Not `again`:
-        its last reader asks once more, so it is not kept longer for that.
+        """The chunk, if it is in the cache or a different reader is fetching it; None if the caller
+        has to fetch it. With `again` False the same reader reads it once more, which does not make
+        it a chunk that was read again.
 
-        After None, call `begin` before any other wait. The wait is bounded by the deadlines of the
-        other reader's request, since a flight is open only while the store is waited for.
+        After None, call `begin` before any other `await`. The wait is bounded by the deadlines of
+        the other reader's request, since a fetch is announced only while it waits for the store.
         """
         data = self._get(key, again=again)
         if data is not None:
             self.counts.hits += 1
             return data
         while (flight := self._flights.get(key)) is not None:
-            await asyncio.wait((flight,))  # not `await flight`: leaving must not cancel it
+            await asyncio.wait((flight,))  # not `await flight`: a cancelled reader must not end it
             data = flight.result()
             if data is not None:
                 self._get(key, again=False)
@@ -97,8 +102,8 @@ class ChunkCache:
         return None
 
     def begin(self, key: ChunkKey) -> bool:
-        """Announce a fetch of the chunk; False if another reader fetches it already. After True,
-        call `land` or `give_up`, and wait for nothing but the store before.
+        """Announce a fetch of the chunk; False if a different reader is fetching it. After True,
+        call `land` or `give_up`, and until then await only the store.
         """
         if key in self._flights:
             return False
@@ -111,7 +116,7 @@ class ChunkCache:
         self._put(key, data, ahead=ahead)
 
     def give_up(self, key: ChunkKey) -> None:
-        """The fetch failed: readers that wait for the chunk fetch it themselves."""
+        """End a failed fetch: the readers that wait for the chunk fetch it themselves."""
         self._end(key, None)
 
     def _end(self, key: ChunkKey, data: bytes | None) -> None:
@@ -173,7 +178,7 @@ class ChunkCache:
 
 
 class ByteBoundedCache(Generic[_Key, _Value]):
-    """Keeps values up to `bytes_max` by their weights; the least recently used go first."""
+    """An LRU cache of values with weights in bytes, together at most `bytes_max`."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
@@ -181,7 +186,7 @@ class ByteBoundedCache(Generic[_Key, _Value]):
         self._entries: OrderedDict[_Key, tuple[_Value, int]] = OrderedDict()
 
     def get(self, key: _Key) -> _Value | None:
-        """The value; this counts as use."""
+        """The value, or None. This counts as use."""
         entry = self._entries.get(key)
         if entry is None:
             return None
@@ -189,13 +194,13 @@ class ByteBoundedCache(Generic[_Key, _Value]):
         return entry[0]
 
     def take(self, key: _Key) -> _Value | None:
-        """The value, which is kept no more."""
+        """Remove the value and return it, or None."""
         value, weight_bytes = self._entries.pop(key, (None, 0))
         self.bytes_held -= weight_bytes
         return value
 
     def put(self, key: _Key, value: _Value, weight_bytes: int) -> None:
-        """Keep the value, unless it alone passes the bound."""
+        """Keep the value, unless it alone exceeds `bytes_max`."""
         if weight_bytes > self._bytes_max:
             return
         if key in self._entries:

@@ -1,5 +1,5 @@
-"""Turns chunks of Aiven's plug-in back into the segment's bytes: decrypts, then decompresses. The
-one place for it, for a node's reads and for tasks on Spark.
+"""Turns chunks of Aiven's plug-in back into the segment's bytes: decrypts, then decompresses. Nodes
+and Spark tasks both use this.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ _IV_BYTES = 12
 
 
 class ChunkTransforms:
-    """The transforms of one segment. `data_key` is its encryption's; None if not encrypted."""
+    """The transforms of one segment. `data_key` is the key of its chunks; None if they are not
+    encrypted.
+    """
 
     def __init__(self, transforms: Transforms, data_key: bytes | None, *, source: str) -> None:
         self.chunks = transforms.chunks
@@ -22,16 +24,16 @@ class ChunkTransforms:
         encryption = transforms.encryption
         self._cipher = None
         if encryption is not None:
-            assert data_key is not None, "an encrypted segment comes with its key"
+            assert data_key is not None, "the segment is encrypted, so the data key is needed"
             self._cipher = _Cipher(encryption, data_key)
 
     @property
     def authenticates(self) -> bool:
-        """True if no damage passes: an encrypted chunk has a tag, a compressed one no checksum."""
+        """True if all damage is found: encrypted chunks have a tag, others have no checksum."""
         return self._cipher is not None
 
     def undone(self, chunk: Chunk, stored: Buffer) -> Buffer:
-        """The segment's bytes of one chunk, whose object has the bytes `stored` there."""
+        """The original bytes of one chunk, whose bytes in the object are `stored`."""
         if len(stored) < chunk.stored_bytes:
             raise self._corrupt("the object ends inside this chunk", chunk.position)
         data = stored
@@ -63,7 +65,7 @@ class ChunkTransforms:
         data = cipher.decrypted(stored)
         if data is None:
             raise CorruptData(
-                "the chunk fails its authentication: it is damaged, or of another segment",
+                "the chunk fails its authentication: it is damaged, or of a different segment",
                 source=source,
                 position=position,
             )
@@ -75,7 +77,7 @@ class ChunkTransforms:
 
 class _Cipher:
     def __init__(self, encryption: Encryption, data_key: bytes) -> None:
-        # Here, since no node needs it that reads no encrypted segment, and it takes its time.
+        # Imported here: only encrypted segments need it, and it is slow to import.
         from cryptography.exceptions import InvalidTag
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 

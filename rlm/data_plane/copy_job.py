@@ -1,4 +1,4 @@
-"""Jobs and results of copies. Plain values, which cross processes."""
+"""The jobs and results of copies, as plain values that cross processes."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from rlmm.segment import RemoteLogSegmentId
 
 @dataclass(frozen=True, slots=True)
 class UploadLimits:
-    """Bounds of one copy. Memory: at most `part_bytes` times (`parts_parallel` + 1) for parts, and
-    `batch_bytes_max` for a batch that spans pieces.
+    """The limits of one copy. It needs at most `part_bytes` * (`parts_parallel` + 1) of memory for
+    parts, and `batch_bytes_max` for a batch that spans pieces.
     """
 
     part_bytes: int = 12 * 2**20
@@ -30,9 +30,9 @@ class UploadLimits:
 
 @dataclass(frozen=True, slots=True)
 class SourceRuns:
-    """A copy's source that is not one whole file: `runs` in order, from the damaged segment [base,
-    next base) in the job's directory and from fetched batches. `producers_at_base`: a producer
-    snapshot at the first offset of the copy, used where that directory has none.
+    """The source of a copy that is not one whole file: `runs`, in order, of the damaged segment
+    [base, next base) in the job's directory and of fetched batches. `producers_at_base` is a
+    producer snapshot at the copy's first offset, used if that directory has none.
     """
 
     base_offset: int
@@ -47,13 +47,14 @@ class CopyJob:
 
     `start_offset` is the segment's base offset, `end_offset` (inclusive) the next segment's base
     minus one. `leader_epochs` are the lineage's entries in that range; `lineage_checkpoint` is the
-    leader epoch checkpoint for the tier, which the worker cuts at the next base. Batches below
-    `log_start_offset` (-1: none) are history no reader gets, so the lineage may lack their epochs.
-    No byte is sent at or after `upload_deadline_ms` (since the epoch). `prefix` starts every key of
+    leader epoch checkpoint for the tier, which the worker truncates at the next base. Batches below
+    `log_start_offset` (-1: none) are not served to readers, so the lineage may lack their epochs.
+    No byte is sent at or after `upload_deadline_ms` (since the epoch). `prefix` begins every key in
     `store`. `event_timestamp_ms`, `max_timestamp_ms` and `txn_index_empty` are those of the
-    COPY_SEGMENT_STARTED record, repeated in the manifest. `gaps_allowed` and `once_there`: see
-    `gap_rule.GapWatch`. `source` None: the `.log` as it is. `open_at_base`: the transactions open
-    at the base as an earlier copy of these bytes recorded them; a snapshot there counts instead.
+    COPY_SEGMENT_STARTED record, and are repeated in the manifest. `gaps_allowed` and `once_there`:
+    see `gap_rule.GapWatch`. `source` None: the `.log` is copied as it is. `open_at_base`: the
+    transactions open at the base, as recorded by an earlier copy of these bytes; used if there is
+    no usable producer snapshot at the base.
     """
 
     segment_id: RemoteLogSegmentId
@@ -83,7 +84,7 @@ class CopyJob:
 
     @property
     def file_next_base_offset(self) -> int:
-        """The base offset of the segment behind these files."""
+        """The base offset of the segment after these files."""
         return self.next_base_offset if self.source is None else self.source.next_base_offset
 
     @property
@@ -93,8 +94,9 @@ class CopyJob:
 
 @dataclass(frozen=True, slots=True)
 class CopyResult:
-    """A whole, verified, durable upload. `max_timestamp_ms` is the batches' own maximum; `cleaned`:
-    the batches show the work of Kafka's cleaner, so later gaps are legal.
+    """The result of a whole, verified and durable upload. `max_timestamp_ms` is that of the
+    batches. `cleaned`: Kafka's cleaner has rewritten some of the batches, so gaps are legal from
+    now on.
     """
 
     custom_metadata: CustomMetadata
@@ -107,7 +109,7 @@ class CopyResult:
 
 @dataclass(frozen=True, slots=True)
 class CopyProgress:
-    """Bytes of the copy that the store has, and in total."""
+    """The bytes of the copy that the store has, and the bytes in total."""
 
     bytes_done: int
     bytes_total: int

@@ -1,6 +1,6 @@
-"""All work of a worker with segment bytes, behind the calls that the worker pool offers.
+"""All work of a worker with segment bytes; it has the calls that the worker pool offers.
 
-Used inside the worker process; in tests and simulations also directly.
+Worker processes use it; tests and simulations also use it directly.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ CACHE_BYTES_MAX = 64 * 1024 * 1024
 
 
 class DataPlane:
-    """Copies into and reads from the stores given; their owner closes them."""
+    """Copies segments into `stores` and reads them; the caller closes the stores."""
 
     def __init__(
         self,
@@ -63,8 +63,9 @@ class DataPlane:
         read_ahead_bytes_max: int = 0,
         aiven_keys: KeyFiles | None = None,
     ) -> None:
-        """Bounds in memory: `cache_bytes_max` for manifests and indexes (of Aiven's plug-in as many
-        again), `chunk_cache_bytes_max` for chunks, those fetched ahead included.
+        """`cache_bytes_max` limits the memory for manifests and indexes (and again as much for
+        those of Aiven's plug-in), `chunk_cache_bytes_max` that for chunks, including those fetched
+        ahead.
         """
         self._stores = stores
         self._now_ms = now_ms
@@ -79,7 +80,7 @@ class DataPlane:
 
     @property
     def chunk_counts(self) -> ChunkCounts:
-        """Chunks that readers found in memory, or that were fetched ahead for them."""
+        """The counts of the chunk cache."""
         return self._chunks.counts
 
     @property
@@ -110,8 +111,8 @@ class DataPlane:
         return _joined(read_log(self._reader, request, self._ahead))
 
     def waiting_log(self, request: LogRequest) -> AbstractAsyncContextManager[WaitingRead]:
-        """Refuse: connections are lent to worker processes only."""
-        raise InternalError(f"no connection is lent within one process: {request.segment}")
+        """Raise InternalError: connections are lent to worker processes only."""
+        raise InternalError(f"connections are lent to worker processes only: {request.segment}")
 
     async def batches(
         self, request: BatchesRequest, resolver: SegmentResolver
@@ -123,11 +124,13 @@ class DataPlane:
     async def waiting_batches(
         self, request: BatchesRequest, resolver: SegmentResolver
     ) -> AsyncIterator[HeldBatches]:
-        """The batches, to be read here."""
+        """The batches; they can only be read, not sent to a client."""
         yield BatchesHere(*await self.batches(request, resolver))
 
     def read_index(self, request: IndexRequest) -> AsyncIterator[bytes]:
-        """Verified bytes of one index; NotFound at the first step if the segment has none."""
+        """The verified bytes of one index. The first step raises NotFound if the segment has none
+        of this type.
+        """
         return _joined(read_index(self._reader, request))
 
     def read_records(
@@ -136,7 +139,9 @@ class DataPlane:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """Whole batches, or whole JSON lines; `on_end` is called before the iterator ends."""
+        """Whole batches, or whole JSON lines. `on_end` gets the read's end before the iterator
+        ends.
+        """
         end = on_end if on_end is not None else _tell_nobody
         return _joined(self.parts(request, resolver, end))
 
@@ -146,7 +151,7 @@ class DataPlane:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None],
     ) -> AsyncIterator[Parts]:
-        """The data of `read_records` in the pieces that it lies in, not joined."""
+        """The data of a read in the parts in which it is in memory, not joined."""
         if isinstance(request, LogRequest):
             return read_log(self._reader, request, self._ahead)
         if isinstance(request, IndexRequest):
@@ -154,13 +159,13 @@ class DataPlane:
         return RecordsRead(self._reader, self._json, request, resolver, on_end).pieces()
 
     async def close(self) -> None:
-        """End what is fetched ahead."""
+        """Cancel all fetches ahead."""
         await self._ahead.close()
 
     def _store(self, name: str) -> ObjectStore:
         store = self._stores.get(name)
         if store is None:
-            raise Refused(f"the store {name!r} is not among this node's [stores]")
+            raise Refused(f"the store {name!r} is not in this node's settings: add it to [stores]")
         return store
 
 
@@ -171,4 +176,4 @@ async def _joined(stream: AsyncIterator[Parts]) -> AsyncIterator[bytes]:
 
 
 def _tell_nobody(_: object) -> None:
-    """The callback of callers that do not listen."""
+    """A callback for callers that need none."""

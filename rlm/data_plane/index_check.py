@@ -1,7 +1,7 @@
-"""Checks the broker's offset and time index against the batches, and rebuilds wrong ones.
+"""Checks the broker's offset index and time index against the batches, and rebuilds wrong ones.
 
-A damaged index would send readers past the records they ask for, and indexes carry no checksum. So
-a missing, malformed or wrong index is rebuilt from the batches, entry for entry as a broker does on
+With a damaged index readers would miss records, and indexes have no checksum. So a missing,
+malformed or wrong index is rebuilt from the batches, with the entries that a broker would write on
 recovery (Kafka's LogSegment).
 """
 
@@ -17,7 +17,7 @@ from kafka_formats.record_batch import LOG_OVERHEAD, HeaderFields
 from kafka_formats.time_index import TimeIndex
 
 INDEX_INTERVAL_BYTES = 4096
-"""`index.interval.bytes`, Kafka's default: an entry follows after more than this many bytes."""
+"""Kafka's default of `index.interval.bytes`: an entry is written after more than so many bytes."""
 
 _NEVER = 2**64  # above every position and offset
 
@@ -38,9 +38,9 @@ class IndexCheck:
         self._time_entries = _entries(TimeIndex.parse, read_time_index, base_offset)
         self._next_offset_entry = 0
         self._next_time_entry = 0
-        # The positions at which the next entries are checked: no batch before concerns them.
+        # The next entries are checked at these positions; batches before them don't matter.
         self._next_offset_position = _second(self._offset_entries, 0)
-        self._awaited_offset = _NEVER  # of the last entry, until a batch ends there
+        self._awaited_offset = _NEVER  # offset of the last entry, until a batch ends there
         self._next_time_offset = _second(self._time_entries, 0)
         self._made_offsets = array("q")  # offset, position, offset, position, ...
         self._made_times = array("q")  # timestamp, offset, ...
@@ -49,7 +49,7 @@ class IndexCheck:
         self._bytes_since_entry = 0
 
     def take(self, headers: Sequence[HeaderFields], position: int) -> None:
-        """Take consecutive verified batches, the first at `position` of the `.log`."""
+        """Take consecutive verified batches, the first of them at `position` of the `.log`."""
         max_timestamp = self.max_timestamp_ms
         since_entry = self._bytes_since_entry
         for base_offset, length, _, _, _, _, delta, _, timestamp, _, _, _, _ in headers:
@@ -73,7 +73,7 @@ class IndexCheck:
         self._bytes_since_entry = since_entry
 
     def offset_index(self) -> bytes:
-        """The broker's offset index if every entry is right, else a rebuilt one."""
+        """The broker's offset index if all its entries are right, else a rebuilt one."""
         entries = self._offset_entries
         all_right = entries is not None and self._next_offset_entry == len(entries)
         if entries is None or not all_right or self._awaited_offset < _NEVER:
@@ -81,7 +81,7 @@ class IndexCheck:
         return offset_index.encode(entries, self._base_offset)
 
     def time_index(self) -> bytes:
-        """The broker's time index if every entry is right, else a rebuilt one."""
+        """The broker's time index if all its entries are right, else a rebuilt one."""
         entries = self._time_entries
         if entries is None or self._next_time_entry < len(entries) or not self._ends_at_max():
             self._make_time_entry()
@@ -89,12 +89,13 @@ class IndexCheck:
         return time_index.encode(entries, self._base_offset)
 
     def _ends_at_max(self) -> bool:
-        """True if the last entry is the largest timestamp, which a broker adds at a roll."""
+        """True if the last entry has the largest timestamp, which a broker adds when it rolls."""
         return not self._time_entries or self._time_entries[-1][0] == self.max_timestamp_ms
 
     def _check_offsets(self, base_offset: int, position: int) -> None:
-        """Require that an entry names the start of a batch that begins at or below the entry's
-        offset, which is the last offset of that append: of this batch or a later one.
+        """Check the next entry: its position must be that of this batch, and its offset at or above
+        the batch's base offset, since it is the last offset of the append, which may have several
+        batches.
         """
         entries = self._offset_entries
         at = self._next_offset_entry
@@ -108,13 +109,15 @@ class IndexCheck:
         self._next_offset_position = _second(self._offset_entries, self._next_offset_entry)
 
     def _check_end(self, last_offset: int) -> None:
-        """Require that a batch ends with the offset of the last entry."""
+        """Check that a batch ends at the offset of the last entry."""
         if last_offset != self._awaited_offset:
             self._offset_entries = None
         self._awaited_offset = _NEVER
 
     def _check_times(self, base_offset: int, last_offset: int, timestamp: int) -> None:
-        """An entry has the largest timestamp of its offset's batch; earlier batches have less."""
+        """Check that an entry has the largest timestamp of the batch with its offset, and that all
+        earlier batches have smaller ones.
+        """
         entries = self._time_entries
         while (
             entries is not None
@@ -140,7 +143,7 @@ def _entries(
     read: Callable[[], bytes | None],
     base_offset: int,
 ) -> tuple[tuple[int, int], ...] | None:
-    """The broker's entries; None if missing, too large or malformed."""
+    """The broker's entries; None if the index is missing, too large or malformed."""
     try:
         data = read()
         return (

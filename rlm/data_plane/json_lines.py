@@ -1,11 +1,11 @@
-"""Records as JSON, one object a line.
+"""Writes records as JSON, one object per line.
 
-Keys and values are text if they are UTF-8, else base64; the field beside tells which:
+Keys and values are text if they are valid UTF-8, else base64; an encoding field says which:
     {"offset":7,"timestamp_ms":1700000000000,"key":"a","key_encoding":"utf-8",
      "value":"/w==","value_encoding":"base64","headers":[{"key":"h","value":null,"encoding":null}]}
 
-A few bytes may decompress to many, and one byte may take six in JSON. So a large record is sent in
-pieces, and only a few large batches are held decompressed at once.
+A few bytes may decompress to many, and a byte may take six in JSON. So a large record is sent in
+pieces, and only a few large batches are decompressed in memory at once.
 """
 
 from __future__ import annotations
@@ -27,23 +27,25 @@ from kafka_formats.record_batch import (
 )
 
 LINES_BYTES = 64 * 1024
-"""The size of the pieces in which lines are handed on, about."""
+"""Approximate size of the pieces in which lines are returned."""
 
 SMALL_BATCH_BYTES = 1024 * 1024
-"""Decompressed bytes of a batch that every read may hold."""
+"""Limit of a batch's decompressed bytes that each read may have in memory."""
 
 LARGE_BATCHES_MAX = 2
-"""Larger batches, of at most `DECOMPRESSED_BYTES_MAX`, that all reads hold together."""
+"""Limit of the larger batches (up to `DECOMPRESSED_BYTES_MAX`) in memory, for all reads
+together.
+"""
 
 LARGE_BATCH_WAIT_S = 20.0
-"""Seconds a read waits for its turn with a large batch."""
+"""Deadline of a read's wait for its turn with a large batch, in seconds."""
 
 _SLICE_BYTES = 48 * 1024
-"""Bytes escaped at once; a multiple of 3, so that the base64 of slices can be joined."""
+"""Bytes that are escaped at once; a multiple of 3, so that the base64 of slices can be joined."""
 
 
 class JsonLines:
-    """Turns batches into lines for all reads of a worker, and bounds their memory."""
+    """Turns batches into lines for all reads of a worker, and limits their memory."""
 
     def __init__(self, *, wait_s: float = LARGE_BATCH_WAIT_S) -> None:
         self._large = asyncio.Semaphore(LARGE_BATCHES_MAX)
@@ -52,10 +54,11 @@ class JsonLines:
     async def of(
         self, batch: ScannedBatch, *, from_offset: int, source: str
     ) -> AsyncIterator[bytes]:
-        """The batch's records from `from_offset` on; borders of the pieces mean nothing.
+        """The batch's records from `from_offset` on; a piece may end anywhere.
 
-        CorruptData if malformed; InvalidRequest(format) if it decompresses to more than is ever
-        held; RetryLater if others hold large batches for too long.
+        Raises CorruptData if the batch is malformed, InvalidRequest(format) if it decompresses to
+        more than `DECOMPRESSED_BYTES_MAX`, RetryLater if other reads keep their large batches too
+        long.
         """
         data = _records(batch, source, SMALL_BATCH_BYTES)
         if data is not None:
@@ -67,16 +70,15 @@ class JsonLines:
                 await self._large.acquire()
         except TimeoutError:
             raise RetryLater(
-                f"the batch at offset {batch.header.base_offset} is large, and other readers hold "
-                f"{LARGE_BATCHES_MAX} such as JSON: repeat, or read with format=batches"
+                f"the batch at offset {batch.header.base_offset} is large, and other reads have "
+                f"{LARGE_BATCHES_MAX} large batches in work: try again, or use format=batches"
             ) from None
         try:
             data = _records(batch, source, DECOMPRESSED_BYTES_MAX)
             if data is None:
                 raise InvalidRequest(
                     f"the batch at offset {batch.header.base_offset} decompresses to more than "
-                    f"{DECOMPRESSED_BYTES_MAX} bytes, too many for JSON: read it with "
-                    "format=batches",
+                    f"{DECOMPRESSED_BYTES_MAX} bytes, too many for JSON: use format=batches",
                     field="format",
                 )
             for piece in lines_of(data, batch, from_offset, source):
@@ -110,7 +112,7 @@ def lines_of(data: bytes, batch: ScannedBatch, from_offset: int, source: str) ->
 
 
 def json_line(record: Record) -> Iterator[bytes]:
-    """One record, newline included; in several pieces if it is large."""
+    """The line of one record, newline included; in several pieces if it is large."""
     if _size(record) > _SLICE_BYTES:
         yield from _line_in_pieces(record)
         return
@@ -151,7 +153,7 @@ def _text(raw: bytes | None) -> tuple[str | None, str | None]:
 
 
 def _line_in_pieces(record: Record) -> Iterator[bytes]:
-    """Make the same bytes as `json_line` does for a small record."""
+    """The line of a large record, in the same form as `json_line` makes that of a small one."""
     yield b'{"offset":%d,"timestamp_ms":%d,"key":' % (record.offset, record.timestamp_ms)
     yield from _text_in_pieces(record.key, b',"key_encoding":')
     yield b',"value":'
@@ -167,7 +169,7 @@ def _line_in_pieces(record: Record) -> Iterator[bytes]:
 
 
 def _text_in_pieces(raw: bytes | None, then: bytes) -> Iterator[bytes]:
-    """A JSON value, then, behind `then`, its encoding."""
+    """A JSON value, then `then`, then the value's encoding."""
     if raw is None:
         yield b"null" + then + b"null"
     elif _is_utf8(raw):

@@ -1,5 +1,5 @@
-"""Keeps Python's full garbage collection off while a large value is made, as a catalogue or a plan
-of 100,000 segments, or a broker's Metadata: none of it is garbage.
+"""Suspends Python's full garbage collection while a large value is built, such as a catalogue or a
+plan of 100,000 segments, or a broker's Metadata: none of its objects is garbage.
 """
 
 from __future__ import annotations
@@ -11,19 +11,20 @@ from threading import Lock
 
 NEVER = 1_000_000_000
 IN_A_ROW_MAX = 100
-"""The most blocks that begin before all of them have ended. Further ones suspend nothing, so that a
-process in which blocks never cease to overlap collects its garbage in the end.
+"""Limit of the blocks that begin before all blocks in progress have ended. Further blocks suspend
+nothing, so that a process with ever overlapping blocks still collects its garbage.
 """
 _lock = Lock()
 _before: list[tuple[int, int, int]] = []
-"""One entry for each block in progress: the thresholds before the first of them began."""
+"""An entry for each block in progress, with the thresholds before the first of them began."""
 _in_a_row = 0
 
 
 @contextmanager
 def kept_objects() -> Iterator[None]:
-    """Suspends collection of the oldest generation, which would take as long as making the objects;
-    young objects are collected as always. For the whole process; threads may overlap.
+    """Suspend the collection of the oldest generation in the whole process, which would take as
+    long as making the objects; younger generations are collected as usual. Blocks of several
+    threads may overlap.
     """
     if not _begin():
         yield

@@ -1,6 +1,6 @@
-"""Compares objects of a segment with the metadata, byte by byte. Runs in a worker.
+"""Compares the objects of a segment with the lengths and CRC32Cs of the metadata. Runs in a worker.
 
-A wrong object is read once more: a bit that flipped on the way is no damage of the object.
+A wrong object is read a second time, since the error may have happened on the way.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from rsm_backends.streams import closing_stream
 async def check_objects(
     job: CheckJob, store: ObjectStore, on_read: OnRead = tell_nobody
 ) -> CheckResult:
-    """Raises the store's errors except NotFound."""
+    """Read every byte of the job's objects; the result names the wrong ones. Raises the errors of
+    the store except NotFound.
+    """
     wrong = []
     for expected in job.objects:
         text = await _wrong(store, expected, on_read)
@@ -38,7 +40,7 @@ async def _wrong(store: ObjectStore, expected: ExpectedObject, on_read: OnRead) 
 
 
 async def _read(stream: AsyncIterator[bytes], bytes_max: int, on_read: OnRead) -> tuple[int, int]:
-    """Size and CRC32C of the stream, which is left once it is longer than `bytes_max`."""
+    """The size and CRC32C of the stream, which is read no further once it exceeds `bytes_max`."""
     size = crc = 0
     async with closing_stream(stream) as pieces:
         async for piece in pieces:

@@ -1,7 +1,7 @@
-"""Reusable memory for the parts of uploads.
+"""Reusable buffers for the parts of uploads.
 
-Fresh pages cost more CPU than reading the disk and sending the bytes together, so the buffers of
-all copies are kept while there are copies, and for some seconds after.
+New pages of memory cost more CPU than reading the disk and sending the bytes together, so the
+buffers are kept while there are copies, and for some seconds afterwards.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 KEPT_S = 10.0
-"""Seconds that buffers are kept once no copy needs them."""
+"""Time for which buffers are kept after the last copy, in seconds."""
 
 KEPT_BYTES_MAX = 256 * 1024 * 1024
 
 
 class PartBuffers:
-    """Lends buffers; belongs to one event loop."""
+    """Lends buffers to the copies of one event loop."""
 
     def __init__(self, *, kept_bytes_max: int = KEPT_BYTES_MAX, kept_s: float = KEPT_S) -> None:
         self._kept_bytes_max = kept_bytes_max
@@ -29,7 +29,7 @@ class PartBuffers:
 
     @contextmanager
     def in_use(self) -> Iterator[None]:
-        """Wraps a copy: nothing is dropped meanwhile."""
+        """Keep all buffers during a copy."""
         self._users += 1
         if self._dropping is not None:
             self._dropping.cancel()
@@ -51,10 +51,10 @@ class PartBuffers:
         return bytearray(size)
 
     def give_back(self, buffer: bytearray, view: memoryview | None = None) -> None:
-        """Return a buffer that nobody reads any more, and release the caller's `view` of it.
+        """Return a buffer, and release the caller's `view` of it.
 
-        A buffer that somebody still has a view of, such as the send queue of a closing connection,
-        is not lent again.
+        A buffer that still has other views, such as in the send queue of a closing connection, is
+        not lent again.
         """
         if self.kept_bytes + len(buffer) <= self._kept_bytes_max and _released(buffer, view):
             self._kept.append(buffer)

@@ -1,7 +1,7 @@
-"""Carries the state of all producers forward batch by batch, as a broker does on recovery.
+"""Replays the batches of a segment into the state of its producers, as a broker does on recovery.
 
-Rebuilds a missing producer snapshot, and tells `TransactionCheck` of the transactions. Source:
-Kafka's ProducerStateManager and ProducerAppendInfo.
+This rebuilds a missing producer snapshot, and feeds `TransactionCheck` with the transactions.
+Source: Kafka's ProducerStateManager and ProducerAppendInfo.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ _PRODUCER_ID = BatchHeader._fields.index("producer_id")
 class ProducerReplay:
     """Starts from the snapshot at a segment's base and takes the segment's batches in order.
 
-    `producers` None: there is no snapshot. An empty one proves nothing about transactions: a broker
-    that finds its snapshots gone at a clean start writes such.
+    `producers` None: there is no snapshot. An empty snapshot proves nothing about transactions: a
+    broker whose snapshots are missing at a clean start writes an empty one.
     """
 
     def __init__(self, producers: Iterable[ProducerState] | None, start_offset: int = 0) -> None:
@@ -52,12 +52,12 @@ class ProducerReplay:
 
     @property
     def producers(self) -> tuple[ProducerState, ...]:
-        """The content of a snapshot behind the last batch."""
+        """The content of a snapshot after the last batch."""
         self._settle()
         return tuple(self._producers.values())
 
     def take(self, run: BatchRun, source: str) -> None:
-        """Carry the state over consecutive verified batches."""
+        """Replay consecutive verified batches."""
         at, data = 0, run.data
         producers, last = self._producers, self._last_plain
         for fields in run.headers:
@@ -77,7 +77,7 @@ class ProducerReplay:
             at = end
 
     def _settle(self) -> None:
-        """Carry the state over the plain batches left out: only a producer's last one counts."""
+        """Replay the plain batches that were put off; only the last one of each producer counts."""
         for fields in self._last_plain.values():
             self._append(BatchHeader._make(fields))
         self._last_plain.clear()
@@ -138,7 +138,7 @@ def _last_sequence(header: BatchHeader) -> int:
 
 
 def _without_batches(header: BatchHeader, before: ProducerState | None) -> ProducerState:
-    """A producer whose epoch has just changed: its earlier batches do not count any more."""
+    """The state of a producer with a new epoch, in which its earlier batches no longer count."""
     return ProducerState(
         producer_id=header.producer_id,
         producer_epoch=header.producer_epoch,

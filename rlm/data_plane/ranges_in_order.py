@@ -1,7 +1,7 @@
-"""Decides which bytes are fetched ahead for readers that take a log in ranges, one behind another.
+"""Decides which bytes are fetched ahead for readers that read a log range after range. Pure.
 
-Pure. A broker reads a segment so, in a request for each fetch of its consumer: a range begins
-within the one before it, at an entry of the offset index, and ends behind it.
+A broker reads a segment like this, with a request for each Fetch of its consumer: a range begins
+within the one before it, at an entry of the offset index, and ends after it.
 """
 
 from __future__ import annotations
@@ -12,23 +12,25 @@ from dataclasses import dataclass
 from rlmm.segment import RemoteLogSegmentId
 
 READER_BYTES_MAX = 16 * 1024 * 1024
-"""The most that is fetched ahead of one reader: so much is wasted where it stops. The store is
-asked for half of it at a time. Measured: a request costs a worker 1.5 ms, whatever its size.
+"""Limit of the bytes fetched ahead of one reader, which are wasted if it stops. Half of it is
+requested at a time. Measured: a request costs a worker 1.5 ms, regardless of its size.
 """
 
 READER_BYTES_MIN = 512 * 1024
-"""The least that is fetched ahead of one reader: with less for each, nothing is."""
+"""The least number of bytes fetched ahead of one reader: with a smaller share, none are."""
 
 READERS_MAX = 256
-"""Readers that are known at once; those that asked longest ago are forgotten."""
+"""Limit of the readers that are remembered; those without a request for longest are forgotten."""
 
 IDLE_S = 10.0
-"""A reader that asks for nothing for so long has stopped."""
+"""Time without a request after which a reader counts as stopped, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class AskedRange:
-    """Bytes [start, end) of a log of `log_bytes`; `following` is the segment behind it."""
+    """A request for the bytes [start, end) of a log of `log_bytes`; `following` is the next
+    segment.
+    """
 
     segment: RemoteLogSegmentId
     start: int
@@ -39,7 +41,7 @@ class AskedRange:
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """Bytes [start, end) of the present log, then [0, following_end) of the next one."""
+    """The bytes to fetch ahead: [start, end) of this log, then [0, following_end) of the next."""
 
     start: int
     end: int
@@ -48,7 +50,9 @@ class Ahead:
 
 @dataclass(slots=True, eq=False)
 class _Reader:
-    """`until`: where the bytes fetched ahead end. It counts on behind the log's own end."""
+    """A reader. `until` is the end of the bytes fetched ahead; above the log's own size it counts
+    bytes of the next log.
+    """
 
     asked: AskedRange
     seen_s: float
@@ -63,19 +67,19 @@ class _Reader:
 
 
 class RangesInOrder:
-    """The readers of a worker. The bytes fetched ahead of all together are at most `bytes_max`."""
+    """The readers of a worker. `bytes_max` limits the bytes fetched ahead of all of them."""
 
     def __init__(self, bytes_max: int) -> None:
         self._bytes_max = bytes_max
         self._readers: deque[_Reader] = deque()
 
     def read_before(self, asked: AskedRange) -> int:
-        """The end of what the range's own reader has read of this log; 0 for a new reader."""
+        """The end of the bytes of this log that the range's reader has read; 0 for a new reader."""
         reader = self._reader_of(asked)
         return reader.asked.end if reader and reader.asked.segment == asked.segment else 0
 
     def took(self, asked: AskedRange, now_s: float) -> Ahead | None:
-        """The bytes to fetch ahead once a range was read; None: nothing now."""
+        """The bytes to fetch ahead after a range was read; None for none."""
         while self._readers and abs(now_s - self._readers[0].seen_s) > IDLE_S:
             self._readers.popleft()
         reader = self._reader_of(asked)

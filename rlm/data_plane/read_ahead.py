@@ -1,9 +1,10 @@
-"""Fetches what a reader in order asks for next: of records, the next segment's first bytes while
-the current one ends; of a log taken in ranges, the bytes that `ranges_in_order.py` decides on.
+"""Fetches ahead the bytes that a sequential reader will request next. For a read of records these
+are the next segment's first bytes, near the end of the current one; for a log that is read in
+ranges, those that `ranges_in_order.py` chooses.
 
-Only caches are filled: the reader resolves and asks again at its turn, and meets errors then. A
-read of records has at most one such fetch under way, of a manifest and, if chunks are kept,
-`AHEAD_BYTES`; it ends with the read.
+This only fills caches: the reader resolves and requests the bytes itself later, and gets any errors
+then. A read of records has at most one fetch ahead in flight, of a manifest and, if chunks are
+cached, of `AHEAD_BYTES`; it ends with the read.
 """
 
 from __future__ import annotations
@@ -20,17 +21,17 @@ from rlm.data_plane.segment_reader import SegmentReader
 from rlm.format.manifest import IndexType
 
 AHEAD_BYTES = 1024 * 1024
-"""Bytes of the next log; a reader takes less while that log's own first request is answered."""
+"""Bytes of the next log to fetch; a reader reads less during that log's own first request."""
 
 NEAR_END_BYTES = 8 * 1024 * 1024
-"""The number of bytes left of a log from which on the next log is fetched: the last request of this
-one has been sent by then.
+"""Number of unread bytes of a log below which the next log is fetched: the last request for this
+log has been sent by then.
 """
 
 
 class ReadAhead:
-    """Fetches ahead for one read of records. It asks the resolver one question at a time, as its
-    port demands.
+    """Fetches ahead for one read of records. It calls the resolver once at a time, as that
+    requires.
     """
 
     def __init__(self, reader: SegmentReader, resolver: SegmentResolver) -> None:
@@ -42,27 +43,27 @@ class ReadAhead:
         self._begun_for = -1
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The resolver's present answer."""
+        """The resolver's answer for `offset` now."""
         await self._answered.wait()
         return await self._resolver.piece_at(offset)
 
     def begin(self, offset: int) -> None:
-        """Fetch for the read of `offset`: once each, and not while another fetch is under way."""
+        """Start a fetch for the read of `offset`, unless one was started or is still in flight."""
         if offset != self._begun_for and (self._fetching is None or self._fetching.done()):
             self._begun_for = offset
             self._answered.clear()
             self._fetching = asyncio.create_task(self._fetch(offset))
 
     async def close(self) -> None:
-        """End with the read."""
+        """Cancel the fetch; the read is over."""
         if self._fetching is not None:
             self._fetching.cancel()
             await asyncio.wait((self._fetching,))
             if not self._fetching.cancelled():
-                self._fetching.result()  # our own bugs, if it ended in one
+                self._fetching.result()  # raises the exception of a bug
 
     async def _fetch(self, offset: int) -> None:
-        with contextlib.suppress(StrandlineError):  # it is met again, see above
+        with contextlib.suppress(StrandlineError):  # the reader gets it itself later
             try:
                 piece = await self._resolver.piece_at(offset)
             finally:
@@ -73,7 +74,9 @@ class ReadAhead:
 
 
 class RangesAhead:
-    """Fetches ahead of ranges of logs. One per worker; the cache bounds what is kept."""
+    """Fetches ahead for logs that are read in ranges. One per worker; the chunk cache limits the
+    memory.
+    """
 
     def __init__(self, reader: SegmentReader, bytes_max: int, now_ms: Callable[[], int]) -> None:
         self._reader = reader
@@ -82,11 +85,11 @@ class RangesAhead:
         self._fetching: set[asyncio.Task[None]] = set()
 
     def read_before(self, request: LogRequest, log: LogBytes) -> int:
-        """The end of what the same reader has read of this log; 0 for another reader."""
+        """The end of the bytes of this log that the same reader has read; 0 for a new reader."""
         return self._ranges.read_before(_asked(request, log))
 
     def took(self, request: LogRequest, log: LogBytes) -> None:
-        """A reader took the whole range: fetch what it is to ask for next."""
+        """Start to fetch the next bytes, after a reader has read the whole range of `request`."""
         ahead = self._ranges.took(_asked(request, log), self._now_ms() / 1000)
         if ahead is not None:
             task = asyncio.create_task(self._fetch(request, log, ahead))
@@ -94,16 +97,16 @@ class RangesAhead:
             task.add_done_callback(self._fetching.discard)
 
     async def close(self) -> None:
-        """End the fetches."""
+        """Cancel all fetches."""
         for task in tuple(self._fetching):
             task.cancel()
         await asyncio.gather(*self._fetching, return_exceptions=True)
 
     async def _fetch(self, request: LogRequest, log: LogBytes, ahead: Ahead) -> None:
-        with contextlib.suppress(StrandlineError):  # it is met again, see above
+        with contextlib.suppress(StrandlineError):  # the reader gets it itself later
             await log.fetch_ahead(ahead.start, ahead.end)
             if ahead.following_end and request.following is not None:
-                # A broker wants the indexes of a segment before its first bytes.
+                # A broker requests the indexes of a segment before its first bytes.
                 await self._reader.index(request.following, IndexType.OFFSET)
                 await self._reader.warm(request.following, ahead.following_end)
 

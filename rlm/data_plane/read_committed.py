@@ -1,8 +1,8 @@
 """Decides which batches a reader of committed records may see.
 
-A segment is copied once its transactions are decided, but the decision may be in a later segment
+A segment is copied once its transactions are decided, but the markers may be in a later segment
 that is not copied yet. So the read ends before the first transaction that is open at the end of the
-tier. `rlm/data_plane/transaction_walk.py` tells what decides what, also over lost ranges.
+tier. `rlm/data_plane/transaction_walk.py` has the rules, also for lost ranges.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from rlm.data_plane.transaction_walk import (
 from rlm.format.manifest import IndexType
 
 HOPS_MAX = 10_000
-"""Segments searched for one piece before the read gives up for now."""
+"""Limit of the segments that are searched for the markers of one piece."""
 
 
 class CommittedView:
-    """The transactions of one piece; from `stable_end` on nothing is decided. `undecided_records`
-    counts records left out because their transaction's marker is lost.
+    """The transactions of one piece; from offset `stable_end` on they are not decided.
+    `undecided_records` counts records dropped because their transaction's marker is lost.
     """
 
     def __init__(
@@ -51,8 +51,9 @@ class CommittedView:
             self._spans.setdefault(entry.producer_id, []).append(span)
 
     def drops(self, header: BatchHeader) -> bool:
-        """True for control batches, batches of aborted transactions, and, counted, undecided ones.
-        A producer has one transaction at a time, so its spans are disjoint.
+        """True for control batches, batches of aborted transactions, and batches of transactions
+        with a lost marker, whose records are counted. A producer has one transaction at a time, so
+        its spans do not overlap.
         """
         if header.is_control:
             return True
@@ -69,7 +70,7 @@ class CommittedView:
 
 
 class Decisions(NamedTuple):
-    """A finished walk, and the last piece that it took."""
+    """A finished walk, and the last piece that it read."""
 
     walk: TransactionWalk
     last: SegmentPiece
@@ -78,8 +79,8 @@ class Decisions(NamedTuple):
 async def committed_view(
     reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
 ) -> CommittedView:
-    """The outcome of the transactions that touch [offset, the piece's end].
-    Conflict(TRANSACTIONS_UNKNOWN) if the tier cannot tell which are still open at its end.
+    """The outcomes of the transactions in [offset, the piece's end]. Raises
+    Conflict(TRANSACTIONS_UNKNOWN) if it is not known which are still open at the tier's end.
     """
     walk, last = await decisions(reader, resolver, piece, offset, piece.valid_until)
     return CommittedView(walk.aborted, _stable_end(walk, piece, last), walk.undecided)
@@ -92,8 +93,8 @@ async def decisions(
     first_offset: int,
     last_offset: int,
 ) -> Decisions:
-    """Follow the transactions that touch the offsets (inclusive) of a piece to their outcome, or
-    to the end of the tier. RetryLater: it is too far.
+    """Follow the transactions in the offsets (inclusive) of a piece to their outcomes, or to the
+    end of the tier. Raises RetryLater after HOPS_MAX segments.
     """
     walk = TransactionWalk(first_offset, last_offset)
     at, behind_hole = piece, False
@@ -105,7 +106,8 @@ async def decisions(
         behind_hole = following.first_offset > at.valid_until + 1
         at = following
     raise RetryLater(
-        f"more than {HOPS_MAX} segments follow offset {first_offset} without an end of it"
+        f"more than {HOPS_MAX} segments do not decide the transactions after offset "
+        f"{first_offset}: try again, or read with isolation read_uncommitted"
     )
 
 
@@ -121,7 +123,7 @@ async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTr
     with contextlib.suppress(NotFound):
         data = await reader.index(segment, IndexType.TRANSACTION)
         entries = transaction_index.parse(data, source=source)
-        # Markers above `valid_until` belong to a diverged tail: they decide nothing in the lineage.
+        # Markers above `valid_until` are of a diverged tail, and do not count in the lineage.
         aborted = tuple(entry for entry in entries if entry.last_offset <= piece.valid_until)
     at_base = NO_TRANSACTIONS
     if piece.first_offset <= segment.start_offset:
@@ -130,7 +132,9 @@ async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTr
 
 
 def _stable_end(walk: TransactionWalk, piece: SegmentPiece, last: SegmentPiece) -> int:
-    """The first offset of the piece whose transaction is not decided inside the tier."""
+    """The end of the piece's decided offsets: the first one of a transaction that the tier does not
+    decide.
+    """
     if walk.open is None:
         raise _unknown(last)
     return min((each.first_offset for each in walk.open), default=piece.valid_until + 1)
@@ -140,8 +144,8 @@ def _unknown(last: SegmentPiece) -> Conflict:
     cut = last.valid_until < last.segment.end_offset
     why = "ends outside the lineage" if cut else "has no producer snapshot"
     return Conflict(
-        f"which transactions are open at the end of the tier is not known, since its last segment "
-        f"{last.segment.segment_id} {why}: read with isolation read_uncommitted, or wait until the "
-        "next segment is copied",
+        f"the transactions that are open at the end of the tier are not known, since its last "
+        f"segment {last.segment.segment_id} {why}: read with isolation read_uncommitted, or wait "
+        "until the next segment is copied",
         reason="TRANSACTIONS_UNKNOWN",
     )

@@ -1,4 +1,4 @@
-"""Requests of readers to the tier. Plain values, which cross processes."""
+"""The requests of readers to the tier and their results, as plain values that cross processes."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from rlmm.segment import RemoteLogSegmentId
 
 
 class WaitingRead(Protocol):
-    """A read whose first bytes are verified; errors at its start were raised before."""
+    """A read whose first bytes are verified; errors of its start were raised before this."""
 
     async def send_to(self, client: socket.socket, rules: SendRules) -> Sent:
-        """Send all to the caller's `client`, to which nobody else may write meanwhile. Raises the
-        errors of a read; RetryLater also if the worker died.
+        """Send all bytes to the caller's `client`, to which the caller must not write meanwhile.
+        Raises the errors of a read, and RetryLater if the worker died.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class SendRules:
-    """`grace_s` and `bytes_per_s_min` as of `SendPace`, `grace_s` also for each chunk alone;
-    `store_deadline_s` bounds the store's answer for the next chunk.
+    """The limits of sending. `grace_s` and `bytes_per_s_min`: see `SendPace`; `grace_s` also limits
+    each chunk. `store_deadline_s` limits the wait for the store's next chunk.
     """
 
     grace_s: float
@@ -35,7 +35,7 @@ class SendRules:
 
 
 class ClientEnd(StrEnum):
-    """The reason why sending ended."""
+    """The reason why sending ended: all bytes sent, client disconnected, or client too slow."""
 
     TOOK_ALL = "took_all"
     GONE = "gone"
@@ -44,8 +44,8 @@ class ClientEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """The end of sending; the kernel took `sent_bytes` of the body. `further_bytes` of batches went
-    in `further_answers` behind it.
+    """The result of sending. The kernel accepted `sent_bytes` of the body. `further_answers` to the
+    client's next requests were sent after it, with `further_bytes` of batches.
     """
 
     end: ClientEnd
@@ -62,7 +62,7 @@ class Isolation(StrEnum):
 
 
 class RecordFormat(StrEnum):
-    """Batches exactly as stored, or one JSON object a line a record."""
+    """The format of records: batches exactly as stored, or a line with a JSON object per record."""
 
     BATCHES = "batches"
     JSON_LINES = "json_lines"
@@ -70,7 +70,9 @@ class RecordFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TieredSegment:
-    """A finished segment of ours and where its objects are. `end_offset` is inclusive."""
+    """A finished segment that Strandline copied, and the place of its objects. `end_offset` is
+    inclusive.
+    """
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -80,7 +82,7 @@ class TieredSegment:
 
 
 class StorePlace(NamedTuple):
-    """A store by its name, and the prefix of its keys."""
+    """The name of a store, and the prefix of its keys."""
 
     store: str
     prefix: str
@@ -116,8 +118,8 @@ class SegmentPiece:
 
 @dataclass(frozen=True, slots=True)
 class LogRequest:
-    """Bytes [start, end) of a segment's `.log`; `end` None or past the size: to its end. Near the
-    end `following` is the segment behind this one, if any.
+    """A request for the bytes [start, end) of a segment's `.log`; with `end` None or above the
+    size, to its end. Near the end `following` is the next segment, if there is one.
     """
 
     segment: ReadableSegment
@@ -127,7 +129,7 @@ class LogRequest:
 
 
 class NoSuchIndex(NotFound):
-    """A segment's verified manifest names no such index."""
+    """The segment has no index of this type, by its verified manifest."""
 
     reason = "NO_SUCH_INDEX"
 
@@ -140,10 +142,10 @@ class IndexRequest:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRequest:
-    """Records from `offset` on. `max_bytes` bounds the stored bytes read; at least one batch is
-    sent.
+    """A request for records from `offset` on. `max_bytes` limits the stored bytes that are read,
+    but at least one batch is returned.
 
-    In BATCHES the first batch holds `offset` and is whole, so it may begin lower.
+    In the format BATCHES the first batch contains `offset` and is whole, so it may begin below it.
     """
 
     offset: int
@@ -154,9 +156,9 @@ class RecordsRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchesRequest:
-    """Whole batches of one piece, for a Fetch answer: from the one that contains `offset` on, none
-    at or above `until` (exclusive), at most `bytes_max` but at least one. Near the end `following`
-    is the segment behind this one, if any.
+    """A request for whole batches of one piece, for a Fetch answer: from the batch that contains
+    `offset`, below `until` (exclusive), at most `bytes_max` but at least one batch. Near the end
+    `following` is the next segment, if there is one.
     """
 
     piece: SegmentPiece
@@ -173,11 +175,12 @@ class BatchesRequest:
 
 @dataclass(frozen=True, slots=True)
 class BatchesFound:
-    """The batches found, `size_bytes` of them; 0 only where the piece has none from the offset on.
+    """The result of a BatchesRequest. `size_bytes` is 0 only if the piece has no batch from the
+    offset on. `next_offset` is the offset of the next request.
 
-    `next_offset` is where to go on. For READ_COMMITTED, `aborted` lists (producer id, first offset)
-    as Kafka's Fetch answers do, complete below `decided_until` (exclusive). Transactions from there
-    on are open at `tier_end`, where the tier ends.
+    For READ_COMMITTED, `aborted` lists (producer id, first offset) as Kafka's Fetch answers do, and
+    is complete below `decided_until` (exclusive). Transactions from there on are open at
+    `tier_end`, the end of the tier.
     """
 
     size_bytes: int
@@ -188,14 +191,14 @@ class BatchesFound:
 
     @property
     def is_all(self) -> bool:
-        """True if an answer has nothing but these batches: there are some, and of transactions
-        nothing is to be listed or asked.
+        """True if the answer needs only these batches: there are some, none of an aborted
+        transaction, and all their transactions are decided.
         """
         return self.size_bytes > 0 and not self.aborted and self.decided_until >= self.next_offset
 
 
 class HeldBatches(Protocol):
-    """Found batches, held until they are sent one way or the other."""
+    """Found batches, kept in memory until they are sent or read."""
 
     @property
     def found(self) -> BatchesFound: ...
@@ -203,22 +206,22 @@ class HeldBatches(Protocol):
     async def send_to(
         self, client: socket.socket, rules: SendRules, further: FurtherRequests | None = None
     ) -> Sent:
-        """Send the batches as `WaitingRead.send_to` does; then the client's further requests may be
-        answered, too.
+        """Send the batches as `WaitingRead.send_to` does; with `further`, then answer the client's
+        next requests as well.
         """
 
     async def read(self) -> bytes:
-        """The bytes; RetryLater if the worker died."""
+        """The bytes of the batches. Raises RetryLater if the worker died."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordsEnd:
     """The end of a read of records.
 
-    `next_offset` is where to go on. `at_end`: nothing readable follows in the tier now; otherwise
-    `max_bytes` was reached. `lost` are the offsets (inclusive) that the read passed because nothing
-    serves them; `undecided_records` were left out of committed ones because the outcome of their
-    transaction is lost.
+    `next_offset` is the offset of the next read. `at_end`: the tier has no more readable records
+    now; otherwise `max_bytes` was reached. `lost` are the ranges (inclusive) that the read skipped
+    because no segment serves them. `undecided_records` were dropped from committed ones because the
+    outcome of their transaction is lost.
     """
 
     next_offset: int
@@ -230,9 +233,11 @@ class RecordsEnd:
 
 
 class SegmentResolver(Protocol):
-    """Answers a read's questions to the metadata, all about one partition. The view may move on
-    while the read goes on.
+    """Looks up the segments of one partition in the metadata for a read; the view may change during
+    the read. Callers make one call at a time.
     """
 
     async def piece_at(self, offset: int) -> SegmentPiece | None:
-        """The piece that serves `offset`, or else the next one above; None if none is left."""
+        """The piece that serves `offset`, or else the next piece above it; None if there is
+        none.
+        """

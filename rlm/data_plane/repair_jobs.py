@@ -13,20 +13,20 @@ from rlm.format.object_keys import ObjectSuffix, segment_keys
 from rlmm.segment import RemoteLogSegmentId
 
 OnRead = Callable[[int], None]
-"""Gets the sizes of the pieces that a job reads, as proof that it does not hang."""
+"""A callback with the size of each piece that a job reads, as proof that it does not hang."""
 
 
 READ_TOLD_BYTES = 256 * 1024
-"""Bytes after which a walk from batch to batch tells of them: batches may be small."""
+"""Number of bytes after which a walk over batches, which may be small, calls `on_read`."""
 
 
 def tell_nobody(_: int) -> None:
-    """An `on_read` for callers that do not watch a job."""
+    """An `on_read` for callers that do not watch the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedObject:
-    """An object as recorded in the metadata."""
+    """An object with the length and CRC32C that the metadata recorded."""
 
     suffix: ObjectSuffix
     key: str
@@ -34,7 +34,9 @@ class ExpectedObject:
     crc32c: int
 
     def wrong(self, size: int, crc: int) -> str:
-        """The fault of an object of `size` bytes, or more, with this CRC32C; empty without one."""
+        """The fault of an object with this size and CRC32C; empty if it is right. A `size` above
+        the recorded one may be less than the whole size.
+        """
         if size != self.size_bytes:
             more = "more than " if size > self.size_bytes else ""
             return f"{more}{min(size, self.size_bytes)} bytes, not {self.size_bytes}"
@@ -43,7 +45,7 @@ class ExpectedObject:
 
 @dataclass(frozen=True, slots=True)
 class CheckJob:
-    """Read every byte of these objects of a store."""
+    """A job to read every byte of these objects and compare them with the metadata."""
 
     store: str
     objects: tuple[ExpectedObject, ...]
@@ -51,7 +53,7 @@ class CheckJob:
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """The objects that are not as expected, each with a sentence."""
+    """The objects that are not as expected, each with its fault."""
 
     wrong: tuple[tuple[ObjectSuffix, str], ...]
 
@@ -63,7 +65,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class LocalLog:
-    """A segment file of the broker or a held one. `next_base_offset` None: it is active."""
+    """A segment file of the broker or of the hold; `next_base_offset` is None if it is active."""
 
     path: Path
     base_offset: int
@@ -72,7 +74,7 @@ class LocalLog:
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """Segments of one log, ascending, which together may hold the bytes."""
+    """Segments of one log, ascending, which together may contain the wanted bytes."""
 
     name: str
     logs: tuple[LocalLog, ...]
@@ -80,13 +82,13 @@ class LocalSource:
 
 @dataclass(frozen=True, slots=True)
 class GatherJob:
-    """Put a segment's files together again, in a directory that it can be copied from.
+    """A job to reassemble a segment's files in a directory from which it can be copied.
 
-    `objects` are those of the damaged segment. Sources: the whole ones of them, then this node's
-    disks (`local`), then earlier versions in `store`; with `replica`, what another replica
-    answered, only that for `.log`. A `.log` must have the length and CRC32C of the metadata.
-    `checkpoint` is the lineage's. `directory` None: only look for a source. `free_bytes_min` of its
-    disk stay free.
+    `objects` are those of the damaged segment. The sources are its undamaged objects, then this
+    node's disks (`local`), then earlier versions in `store`; if `replica` is set, its batches of a
+    different replica are the only source of `.log`. A `.log` must have the length and CRC32C of the
+    metadata. `checkpoint` is that of the lineage. `directory` None: only look for a source.
+    `free_bytes_min` stay free on the directory's disk.
     """
 
     segment_id: RemoteLogSegmentId
@@ -113,10 +115,10 @@ class GatherJob:
 
 @dataclass(frozen=True, slots=True)
 class GatherResult:
-    """`source` is where `.log` was found whole, empty if nowhere; `lacks` what else is missing.
-    `tried` tells which sources will not do and why, `unanswered` which could not be asked: while
-    there are any, nothing counts as lost. `open_at_base`: by the damaged segment's manifest; None:
-    unknown.
+    """The result of a GatherJob. `source` names the source with a whole `.log`, empty if there is
+    none; `lacks` says what else is missing. `tried` has the sources that were no use, with the
+    reason; `unanswered` those that could not be read now: while there are any, the segment does not
+    count as lost. `open_at_base` is from the damaged segment's manifest; None: unknown.
     """
 
     source: str
@@ -133,7 +135,7 @@ class GatherResult:
 def expected_objects(
     prefix: str, segment_id: RemoteLogSegmentId, start_offset: int, custom: CustomMetadata
 ) -> tuple[ExpectedObject, ...]:
-    """The objects of a segment of ours, by its row."""
+    """The objects of a segment that Strandline copied, from its row."""
     keys = segment_keys(prefix, segment_id, start_offset)
     return (
         ExpectedObject(ObjectSuffix.LOG, keys.log, custom.log_bytes, custom.log_crc32c),

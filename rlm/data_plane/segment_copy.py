@@ -1,9 +1,9 @@
-"""Copies one sealed segment into a store and verifies it while reading. Runs in a worker.
+"""Copies one sealed segment into a store, and verifies it while reading. Runs in a worker.
 
-Order: `.log` in parallel parts, of which the last byte is sent only once the whole file was found
-right and the source unchanged; `.indexes`; one more look at the source; `.rsm-manifest` last and
-create-only. So a manifest proves a whole, verified segment. Nothing is cleaned up here: the objects
-of a failed attempt have an id of their own, by which the control plane deletes them.
+The order: `.log` in parallel parts, the last of which is sent only after the whole file was found
+right and the source unchanged; `.indexes`; one more check that the source is unchanged;
+`.rsm-manifest` last, create-only. So a manifest proves a whole, verified segment. A failed attempt
+cleans nothing up: its objects have an id of their own, by which the control plane deletes them.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ async def copy_segment(
     buffers: PartBuffers | None = None,
     on_progress: OnProgress = lambda _: None,
 ) -> CopyResult:
-    """Verify and upload one segment. Once it returns or raises, no byte of it is sent any more.
+    """Verify and upload one segment. After it returns or raises, no more byte of it is sent.
 
     `buffers` may be shared with other copies of this event loop.
 
-    CorruptData(file, position): the segment is damaged. Conflict(SOURCE_CHANGED): it was truncated,
-    removed or is of another lineage by now; plan again. RetryLater: the deadline, or the store.
-    Other errors of the store as they are.
+    Raises CorruptData(file, position) if the segment is damaged; Conflict(SOURCE_CHANGED) if it was
+    truncated, removed, or has a different lineage by now, so the copy has to be planned again;
+    RetryLater after the deadline; and the errors of the store.
     """
     check_store_name(job.store)
     source = await _open(job)
@@ -62,8 +62,7 @@ async def copy_segment(
         deadline_store = DeadlineStore(store, job.upload_deadline_ms, now_ms)
         own = PartBuffers() if buffers is None else buffers
         with own.in_use():
-            # Besides the store's own check of the wall clock, which somebody may set back
-            # meanwhile.
+            # `deadline_store` checks the wall clock, which may be set back during the upload.
             async with asyncio.timeout((job.upload_deadline_ms - now_ms()) / 1000):
                 keys = segment_keys(job.prefix, job.segment_id, job.start_offset)
                 copy = _Copy(job, deadline_store, source, own, on_progress, keys, source.size_bytes)
@@ -75,7 +74,7 @@ async def copy_segment(
 
 
 async def _open(job: CopyJob) -> SegmentSource:
-    """Open the files in a thread, and close them if the caller is cancelled meanwhile."""
+    """Open the files in a thread, and close them if the caller is cancelled before that is done."""
     opening = asyncio.ensure_future(asyncio.to_thread(SegmentSource, job))
     try:
         return await asyncio.shield(opening)
@@ -91,7 +90,7 @@ def _close_opened(opening: asyncio.Future[SegmentSource]) -> None:
 
 @dataclass(slots=True)
 class _Copy:
-    """One run and its progress."""
+    """One copy and its progress."""
 
     job: CopyJob
     store: ObjectStore
@@ -107,8 +106,7 @@ class _Copy:
         indexes = await asyncio.to_thread(build_indexes, self.job, self.source, verified)
         if indexes.txn_index_empty != self.job.txn_index_empty:
             raise Conflict(
-                f"{self.source.log_path}: the transaction index is not as it was when the copy "
-                "was planned",
+                f"{self.source.log_path}: the transaction index changed after the copy was planned",
                 reason=CHANGED,
             )
         self.bytes_total = self.source.size_bytes + len(indexes.data)
@@ -131,7 +129,7 @@ class _Copy:
         verification = SegmentVerification(self.job, self.source)
 
         async def parts() -> AsyncIterator[Part]:
-            # The last part is yielded, and so sent, only after everything was found right.
+            # The last part is yielded, and so sent, only after the whole log was found right.
             part_bytes = min(self.job.limits.part_bytes, max(self.source.size_bytes, 1))
             while True:
                 buffer = self.buffers.take(part_bytes)
@@ -178,8 +176,8 @@ class _Copy:
         self.on_progress(CopyProgress(self.done_before + sent_bytes, self.bytes_total))
 
     def _newest_ms(self, verified: VerifiedLog) -> int:
-        """The greatest time of all batches; without any, the file's time, as in Kafka
-        (`LogSegment.largestTimestamp`). A time index may be wrong, so it does not count.
+        """The largest timestamp of all batches; without one, the file's modification time, as in
+        Kafka (`LogSegment.largestTimestamp`). The time index is not used, since it may be wrong.
         """
         found_ms = verified.indexes.max_timestamp_ms
         return self.source.modified_ms if found_ms < 0 else found_ms
@@ -210,9 +208,11 @@ class _Copy:
 
 
 def _check_sent(key: str, sent: UploadResult, verified: ChunkChecksums) -> None:
-    """Compare the bytes the store took, by the checksums of its parts, with the verified ones."""
+    """Raise InternalError unless the bytes that the store accepted are the verified ones, by the
+    checksums of the parts.
+    """
     if (sent.size, sent.crc32c) != (verified.size_bytes, verified.crc32c):
         raise InternalError(
-            f"{key}: {sent.size} bytes with CRC32C {sent.crc32c:08x} were sent, "
-            f"{verified.size_bytes} with {verified.crc32c:08x} were verified"
+            f"{key}: {sent.size} bytes with CRC32C {sent.crc32c:08x} were sent, but "
+            f"{verified.size_bytes} bytes with {verified.crc32c:08x} were verified"
         )

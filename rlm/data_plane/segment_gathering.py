@@ -1,9 +1,9 @@
-"""Puts the files of a damaged segment together again, in a directory that it can be copied from.
-Runs in a worker.
+"""Reassembles the files of a damaged segment in a directory from which it can be copied. Runs in a
+worker.
 
-The metadata has the length and CRC32C of `.log`, and every source is judged by them. Segments of
-another replica begin and end elsewhere, but their batches are the same bytes, so the batches of
-this segment's offsets are taken.
+The metadata has the length and CRC32C of `.log`, by which every source is judged. The segments of
+a different replica begin and end at different offsets, but their batches have the same bytes, so
+the batches with this segment's offsets are used.
 """
 
 from __future__ import annotations
@@ -60,23 +60,23 @@ _Open = Callable[[], AsyncIterator[bytes]]
 
 
 class NoRoom(RetryLater):
-    """This node's disk is full, which tells nothing about a source."""
+    """The disk of this node has no space or can't be written, so no source could be judged."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message, retry_after_ms=RETRY_AFTER_MS)
 
 
 def require_room(directory: Path, wanted_bytes: int, free_bytes_min: int) -> None:
-    """Raise NoRoom if `wanted_bytes` would leave less than `free_bytes_min`. The directory must
-    exist.
+    """Raise NoRoom if `wanted_bytes` more would leave less than `free_bytes_min` free. The
+    directory must exist.
     """
     with writing_to(directory):
         space = os.statvfs(directory)
     free_bytes, needed = space.f_bavail * space.f_frsize, wanted_bytes + free_bytes_min
     if free_bytes < needed:
         raise NoRoom(
-            f"{directory} has {free_bytes} bytes free; a repair of this segment takes {needed} "
-            "(repair.free_bytes_min stays free): make room on that disk"
+            f"{directory} has {free_bytes} bytes free, but a repair of this segment needs {needed} "
+            "(including repair.free_bytes_min, which stays free): make room on that disk"
         )
 
 
@@ -88,12 +88,12 @@ def writing_to(directory: Path) -> Iterator[None]:
     except OSError as error:
         raise NoRoom(
             f"the files of a repair can't be written to {directory} "
-            f"({error.strerror or error}): make room on that disk, or mend it"
+            f"({error.strerror or error}): make room on that disk, or repair it"
         ) from error
 
 
 def from_threads(on_read: OnRead) -> OnRead:
-    """Return an `on_read` that threads may call; made on the event loop."""
+    """An `on_read` that threads may call. Call this function on the event loop."""
     loop = asyncio.get_running_loop()
 
     def tell(size: int) -> None:
@@ -103,14 +103,16 @@ def from_threads(on_read: OnRead) -> OnRead:
 
 
 async def gather(job: GatherJob, store: ObjectStore, on_read: OnRead = tell_nobody) -> GatherResult:
-    """Look through the sources; with a directory, write what was found. NoRoom: no room there."""
+    """Try the sources in order and, if the job has a directory, write the files there. Raises
+    NoRoom if they can't be written.
+    """
     if job.directory is not None:
         await asyncio.to_thread(_make, job, job.directory)
     return await _Gathering(job, store, on_read).run()
 
 
 class _Gathering:
-    """One run. `tried`: sources that will not do, and why; `unanswered`: those not readable now."""
+    """One run of a GatherJob."""
 
     def __init__(self, job: GatherJob, store: ObjectStore, on_read: OnRead) -> None:
         self._job = job
@@ -125,7 +127,7 @@ class _Gathering:
             return GatherResult(source, tuple(self._tried), tuple(self._unanswered))
         manifest = await self._whole(ObjectSuffix.MANIFEST)
         if not await self._gather_indexes(manifest) and not self._job.txn_index_empty:
-            lacks = "its transaction index, which has entries, is nowhere whole"
+            lacks = "no source has its whole transaction index, which has entries"
         opened = None if manifest is None else _open_at_base(self._job, manifest)
         return GatherResult(source, tuple(self._tried), tuple(self._unanswered), lacks, opened)
 
@@ -157,7 +159,7 @@ class _Gathering:
             )
 
     async def _versions(self, expected: ExpectedObject) -> AsyncIterator[str]:
-        """Ids of the versions that have the right length, newest first."""
+        """The ids of the object's versions with the right length, newest first."""
         try:
             versions = await self._store.versions(expected.key)
         except StrandlineError as error:
@@ -168,7 +170,7 @@ class _Gathering:
                 yield version.version_id
 
     async def _tell(self, name: str, wrong: Awaitable[str]) -> bool:
-        """True if nothing is wrong with a source; faults and errors are noted."""
+        """True if a source is right; its fault or error is noted otherwise."""
         try:
             text = await wrong
         except (StrandlineError, OSError) as error:
@@ -179,11 +181,13 @@ class _Gathering:
         return not text
 
     def _will_not_do(self, name: str, error: StrandlineError | OSError) -> None:
-        """Note an error: the source is gone or damaged, or could not be read now."""
+        """Note the error of a source: it is missing or damaged (`tried`), or it could not be read
+        now (`unanswered`). NoRoom is raised.
+        """
         if isinstance(error, NoRoom):
             raise error
         if isinstance(error, NotFound | FileNotFoundError):
-            self._tried.append(f"{name}: it is not there")
+            self._tried.append(f"{name}: it does not exist")
         elif isinstance(error, CorruptData):
             self._tried.append(f"{name}: {error}")
         elif isinstance(error, OSError):
@@ -194,7 +198,7 @@ class _Gathering:
             self._unanswered.append(f"{name}: {error}")
 
     async def _take(self, expected: ExpectedObject, open_it: _Open) -> str:
-        """Write a `.log` as it comes; returns its fault, empty if it is right."""
+        """Write a `.log` while it is read; returns its fault, empty if it is right."""
         job = self._job
         path = _file(job, job.start_offset, LOG_SUFFIX)
         size = crc = 0
@@ -210,7 +214,7 @@ class _Gathering:
         if wrong := expected.wrong(size, crc):
             return wrong
         if path is not None:
-            # Without a time index, the file's time stands for the time of its newest record.
+            # Without a time index, the file's time is used as the time of its newest record.
             at_ns = max(job.max_timestamp_ms, 0) * 1_000_000
             with writing_to(path.parent):
                 await asyncio.to_thread(os.utime, path, ns=(at_ns, at_ns))
@@ -219,7 +223,9 @@ class _Gathering:
     # ---- what belongs to it
 
     async def _gather_indexes(self, manifest: bytes | None) -> bool:
-        """True if there is a transaction index; the copy rebuilds other missing indexes."""
+        """Write the indexes that can be found; True if the transaction index is among them. The
+        copy rebuilds the other indexes.
+        """
         indexes = await self._whole(ObjectSuffix.INDEXES)
         if indexes is not None and manifest is not None:
             return await asyncio.to_thread(self._split, indexes, manifest)
@@ -276,7 +282,9 @@ class _Gathering:
         return found is not None and found.size > 0
 
     def _find_in(self, indexes: bytes) -> bool:
-        """True if the indexes were found in a whole `.indexes` without a manifest."""
+        """Write the indexes of a whole `.indexes` whose manifest is missing; False if they can't be
+        told apart.
+        """
         job = self._job
         found = unnamed_indexes(indexes)
         if found is None or job.txn_index_empty == bool(found.transactions):
@@ -288,16 +296,16 @@ class _Gathering:
         return True
 
     def _copy_beside(self, source: LocalSource, manifest: bytes | None, on_walk: OnRead) -> str:
-        """Take the files beside the logs; of transaction indexes the entries of these offsets.
-        Returns the reason why they will not do, empty if they do.
+        """Use the index files beside the logs of a source; of transaction indexes, the entries for
+        the job's offsets. Returns the reason why they can't be used, empty if they were.
         """
         job = self._job
         logs = _over(job, source)
         if not logs:
-            return "they have none of these offsets"
+            return "they have none of the segment's offsets"
         if not job.txn_index_empty and not _has_all(job, logs, on_walk):
-            # Of a transaction that began below, its entry alone tells that it was aborted.
-            return "they lack some of these offsets, and so the aborts there"
+            # A transaction that began below the segment has only its entry to show its abort.
+            return "they lack some of the segment's offsets, and so perhaps aborts"
         aborted = []
         for log in logs:
             path = log.path.with_suffix(TRANSACTION_INDEX_SUFFIX)
@@ -325,7 +333,7 @@ class _Gathering:
 
 
 def _make(job: GatherJob, directory: Path) -> None:
-    """Make the directory with the files of every partition, and the segment behind this one."""
+    """Make the directory with the files that each partition has, and an empty next segment."""
     with writing_to(directory):
         directory.mkdir(parents=True, mode=0o700, exist_ok=True)
     require_room(directory, job.object(ObjectSuffix.LOG).size_bytes, job.free_bytes_min)
@@ -361,7 +369,7 @@ def _read_if_there(path: Path) -> bytes | None:
 
 
 def _write_at(path: Path, data: bytes, at: int) -> None:
-    """Write at a position and cut the file behind it: an earlier source may have left bytes."""
+    """Write at a position and truncate the file after it: an earlier source may have left bytes."""
     with path.open("r+b") as file:
         file.seek(at)
         file.write(data)
@@ -369,7 +377,7 @@ def _write_at(path: Path, data: bytes, at: int) -> None:
 
 
 def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
-    """The logs that may hold offsets of the job."""
+    """The logs that may contain offsets of the job."""
     return [
         log
         for log in source.logs
@@ -379,7 +387,7 @@ def _over(job: GatherJob, source: LocalSource) -> list[LocalLog]:
 
 
 def _has_all(job: GatherJob, logs: list[LocalLog], on_walk: OnRead) -> bool:
-    """True if these logs follow one another over all offsets of the job."""
+    """True if these logs cover all offsets of the job without a gap."""
     following = job.start_offset
     for log in logs:
         if log.base_offset > following:
@@ -390,7 +398,7 @@ def _has_all(job: GatherJob, logs: list[LocalLog], on_walk: OnRead) -> bool:
 
 
 def _end(log: LocalLog, on_walk: OnRead) -> int:
-    """The offset behind the last batch of an active segment."""
+    """The offset after the last batch of an active segment."""
     end = log.base_offset
     with log.path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
@@ -400,7 +408,9 @@ def _end(log: LocalLog, on_walk: OnRead) -> int:
 
 
 def _open_at_base(job: GatherJob, manifest: bytes) -> tuple[OpenTransaction, ...] | None:
-    """None also if the manifest is of a later version."""
+    """The transactions open at the base by the manifest; None if it has none recorded, or can't be
+    parsed, such as one of a later version.
+    """
     with suppress(CorruptData):
         sums = parse_manifest(manifest, source=str(job.segment_id)).checksums
         return None if sums is None else sums.open_at_base
@@ -408,9 +418,11 @@ def _open_at_base(job: GatherJob, manifest: bytes) -> tuple[OpenTransaction, ...
 
 
 def _not_as_told(job: GatherJob, manifest: bytes | None, transactions: bytes) -> str:
-    """The reason why a transaction index is not all of the damaged one's; empty without one."""
+    """The reason why a transaction index is not the whole one of the damaged segment; empty if it
+    may be.
+    """
     if not transactions:
-        return "no transaction index beside them has an entry"
+        return "their transaction indexes have no entry"
     if manifest is None:
         return ""
     told = parse_manifest(manifest, source=str(job.segment_id)).indexes.get(IndexType.TRANSACTION)
@@ -420,7 +432,7 @@ def _not_as_told(job: GatherJob, manifest: bytes | None, transactions: bytes) ->
 
 
 async def _local(job: GatherJob, source: LocalSource, on_read: OnRead) -> AsyncIterator[bytes]:
-    """The bytes of the batches of the job's offsets, in whatever segments they are."""
+    """The bytes of the batches with the job's offsets, from all segments of a source."""
     on_walk = from_threads(on_read)
     for log in _over(job, source):
         with await asyncio.to_thread(log.path.open, "rb") as file:
@@ -431,11 +443,11 @@ async def _local(job: GatherJob, source: LocalSource, on_read: OnRead) -> AsyncI
                 piece = await asyncio.to_thread(os.pread, descriptor, size, at)
                 yield piece
                 if len(piece) < size:
-                    return  # cut meanwhile; the length shows it
+                    return  # the file was truncated meanwhile; the length will be wrong
 
 
 def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tuple[int, int]:
-    """Positions [start, end) of the wanted batches; all of a log that lies within."""
+    """The positions [start, end) of the batches with the job's offsets in a log."""
     size = os.fstat(descriptor).st_size
     ends_within = log.next_base_offset is not None and log.next_base_offset <= job.end_offset + 1
     if log.base_offset >= job.start_offset and ends_within:
@@ -453,7 +465,7 @@ def _span(job: GatherJob, log: LocalLog, descriptor: int, on_walk: OnRead) -> tu
 def _batches(
     path: Path, descriptor: int, size: int, on_walk: OnRead
 ) -> Iterator[tuple[int, BatchHeader]]:
-    """(position, header) of each batch."""
+    """The position and header of each batch of the file."""
     position = told = 0
     while position + HEADER_BYTES <= size:
         if position - told >= READ_TOLD_BYTES:
@@ -466,7 +478,7 @@ def _batches(
 
 
 async def _in_large_pieces(stream: AsyncIterator[bytes], on_read: OnRead) -> AsyncIterator[bytes]:
-    """Join small pieces, so that a file is not written in many small steps."""
+    """Join small pieces into ones of PIECE_BYTES or more, for fewer writes."""
     held = bytearray()
     async for piece in stream:
         on_read(len(piece))

@@ -1,4 +1,6 @@
-"""The `.indexes` object: all indexes of a segment back to back, in the order of Aiven's writer."""
+"""Builds the `.indexes` object: all indexes of a segment, concatenated in the order of Aiven's
+writer.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SegmentIndexes:
-    """The object's bytes and the place of each index in them."""
+    """The object's bytes, and the range of each index in them."""
 
     data: bytes
     ranges: Mapping[IndexType, IndexRange]
@@ -43,8 +45,8 @@ class SegmentIndexes:
 
 
 def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> SegmentIndexes:
-    """Gather the indexes of a verified log. Blocks: callers use a thread. CorruptData if the
-    aborted transactions are not known for certain.
+    """Build the indexes of a verified log. It blocks: callers use a thread. Raises CorruptData if
+    the aborted transactions are not known for certain.
     """
     snapshot, origin = _producer_snapshot(job, source, verified)
     transactions = _transaction_index(job, source, verified)
@@ -58,7 +60,7 @@ def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) ->
         IndexType.PRODUCER_SNAPSHOT: snapshot,
         IndexType.LEADER_EPOCH: leader_epoch_checkpoint.encode(lineage),
     }
-    # An index rebuilt without entries is written too: the metadata says that there is one.
+    # A rebuilt index without entries is written too, since the metadata says that there is one.
     if transactions or not job.txn_index_empty:
         parts[IndexType.TRANSACTION] = transactions
     ranges = {}
@@ -73,8 +75,8 @@ def build_indexes(job: CopyJob, source: SegmentSource, verified: VerifiedLog) ->
 def _producer_snapshot(
     job: CopyJob, source: SegmentSource, verified: VerifiedLog
 ) -> tuple[bytes, ProducerSnapshotOrigin]:
-    """The snapshot at the next base: the broker's if it shows just those transactions open that are
-    (readers go by them), else one rebuilt from this base's, else none.
+    """The producer snapshot at the next base: the broker's if it shows exactly the transactions
+    that are open, on which readers rely; else one rebuilt from that at this base; else none.
     """
     path = source.snapshot_path(job.next_base_offset)
     try:
@@ -84,7 +86,7 @@ def _producer_snapshot(
             if verified.producers.transactions.open_differs(told) is None:
                 return data, ProducerSnapshotOrigin.COPIED
     except CorruptData:
-        pass  # rebuilt below; the broker itself reads it at its next start only
+        pass  # rebuilt below; the broker will notice it only at its next start
     if verified.producers_known:
         made = producer_snapshot.encode(verified.producers.producers)
         return made, ProducerSnapshotOrigin.REBUILT
@@ -92,26 +94,26 @@ def _producer_snapshot(
 
 
 def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLog) -> bytes:
-    """The transaction index, each entry checked against the log; empty without aborts.
+    """The transaction index, with each entry checked against the log; empty without aborts.
 
-    Readers of committed records trust it. So a wrong one is rebuilt if the state at the base is
-    known, else refused. `rlm/data_plane/transaction_check.py` has the rules.
+    Readers of committed records rely on it. So a wrong one is rebuilt if the producers' state at
+    the base is known; otherwise CorruptData is raised. `rlm/data_plane/transaction_check.py` has
+    the rules.
     """
     path = source.index_path(TRANSACTION_INDEX_SUFFIX)
     check = verified.producers.transactions
     try:
         data = source.read_beside(path) or b""
         entries = transaction_index.parse(data, source=str(path))
-        if job.source is not None:  # the file is of the whole segment
+        if job.source is not None:  # the index file covers the whole damaged segment
             inside = range(job.start_offset, job.next_base_offset)
             entries = tuple(entry for entry in entries if entry.last_offset in inside)
         wrong = next(check.differences(entries, cleaned=verified.thinned), None)
         if wrong is None:
             if unverified := check.unverified(entries):
                 _log.warning(
-                    "%s: %d aborted transactions may begin below the segment, and without a "
-                    "producer snapshot at its base nothing tells whether they do: copied "
-                    "unverified",
+                    "%s: %d aborted transactions may begin below the segment; there is no producer "
+                    "snapshot at its base to check this, so their entries are copied unverified",
                     path,
                     unverified,
                 )
@@ -120,15 +122,15 @@ def _transaction_index(job: CopyJob, source: SegmentSource, verified: VerifiedLo
         wrong = error.detail
     made = check.made()
     if made is not None and not (made and job.txn_index_empty):
-        _log.warning("%s is rebuilt from the .log: %s", path, wrong)
+        _log.warning("%s is wrong, and is rebuilt from the .log: %s", path, wrong)
         return transaction_index.encode(made)
     to_do = (
-        "stop the broker, remove the segment's .index, .timeindex and .txnindex, and let the "
-        "broker make them anew"
+        "stop the broker, remove the segment's .index, .timeindex and .txnindex, and start the "
+        "broker, which rebuilds them"
         if job.source is None
         else f"neither this replica nor the tier has a producer snapshot at {job.start_offset}, so "
-        "nothing tells where the aborted transactions of this mended part begin; `strandline "
-        "partitions skip` gives it up"
+        "the first offsets of this part's aborted transactions are not known; `strandline "
+        "partitions skip` gives the part up"
     )
     raise CorruptData(
         f"the transaction index does not fit the ABORT markers in the .log ({wrong}): {to_do}",

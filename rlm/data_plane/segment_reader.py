@@ -1,7 +1,8 @@
-"""The objects of finished segments, each of ours checked against the metadata log.
+"""Reads the objects of finished segments, and checks those that Strandline copied against the
+metadata log.
 
-The chain of trust: custom metadata in the log has the CRC32C of the manifest, of `.log` and of
-`.indexes`; the manifest has those of their chunks. Segments of Aiven's plug-in: `aiven_reader.py`.
+The custom metadata in the log has the CRC32C of the manifest, of `.log` and of `.indexes`; the
+manifest has those of their chunks. `aiven_reader.py` reads segments of Aiven's plug-in.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import read_all
 
 _PARSED_WEIGHT = 12
-"""A parsed manifest takes about this many times the bytes of its JSON."""
+"""Factor of the memory of a parsed manifest to the bytes of its JSON, approximately."""
 
 
 INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
-"""An `.indexes` up to this size is requested whole, together with the manifest."""
+"""Limit of the size up to which `.indexes` is requested whole, together with the manifest."""
 
 
 class SegmentReader:
-    """Keeps manifests and indexes up to `cache_bytes_max`, and chunks of logs in `chunks`."""
+    """Reads segments; caches manifests and indexes up to `cache_bytes_max`, and chunks in
+    `chunks`.
+    """
 
     def __init__(
         self,
@@ -64,7 +67,7 @@ class SegmentReader:
         )
 
     async def manifest(self, segment: TieredSegment) -> Manifest:
-        """The manifest; CorruptData unless it is whole and this segment's."""
+        """The segment's manifest. Raises CorruptData unless it is the recorded one."""
         recorded = segment.custom_metadata
         key = (segment.segment_id, recorded.manifest_crc32c)
         manifest = self._manifests.get(key)
@@ -90,11 +93,11 @@ class SegmentReader:
         )
 
     async def warm(self, segment: ReadableSegment, log_bytes: int) -> None:
-        """Fill the caches with the manifest and, if chunks are kept, the log's first bytes."""
+        """Fill the caches with the manifest and, if chunks are cached, the log's first bytes."""
         await (await self.log(segment)).fetch_ahead(0, log_bytes)
 
     async def index(self, segment: ReadableSegment, index: IndexType) -> bytes:
-        """One index, whole; NotFound if the segment has none of this type."""
+        """A whole index. Raises NotFound if the segment has none of this type."""
         if isinstance(segment, AivenSegment):
             return await self._aivens.index(segment, index)
         key = (segment.segment_id, segment.custom_metadata.indexes_crc32c, index)
@@ -120,8 +123,8 @@ class SegmentReader:
         return data
 
     async def chunk_offset_index(self, segment: ReadableSegment) -> bytes:
-        """The place to begin at for an offset, once a chunk; from older manifests the offset
-        index.
+        """The offset index of the log with one entry per chunk; for older manifests without one,
+        the offset index itself.
         """
         if isinstance(segment, AivenSegment):
             return await self._aivens.offset_index(segment)
@@ -129,14 +132,16 @@ class SegmentReader:
         return await self.index(segment, IndexType.OFFSET) if found is None else found
 
     async def open_at_base(self, segment: ReadableSegment) -> frozenset[OpenTransaction]:
-        """The transactions known to be open at the segment's base; Aiven's manifests tell none."""
+        """The transactions known to be open at the segment's base; none for Aiven's manifests,
+        which do not record them.
+        """
         if isinstance(segment, AivenSegment):
             return frozenset()
         return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
-        """Fetch the whole `.indexes` while the manifest is on its way, since the metadata log can
-        check it: one round trip less until the first record. None if nothing is gained.
+        """Fetch the whole `.indexes` at the same time as the manifest, which saves a round trip;
+        the metadata log has its checksum. None if the manifest is cached or `.indexes` too large.
         """
         recorded = segment.custom_metadata
         known = self._manifests.get((segment.segment_id, recorded.manifest_crc32c)) is not None
@@ -145,8 +150,8 @@ class SegmentReader:
         return asyncio.get_running_loop().create_task(self._whole_indexes(segment))
 
     async def _whole_indexes(self, segment: TieredSegment) -> bytes | None:
-        """The whole indexes; None unless they are as recorded: the manifest's table then shows
-        where.
+        """The whole `.indexes`; None if it is not as recorded: then the chunks' checksums in the
+        manifest will show the damaged place.
         """
         recorded = segment.custom_metadata
         name = self._keys(segment).indexes
@@ -162,7 +167,7 @@ class SegmentReader:
             for index, found in manifest.indexes.items()
         }
         for index, data in indexes.items():
-            if _has(manifest, index):  # what is kept is given without a look at the manifest
+            if _has(manifest, index):  # a cached index is returned without the manifest
                 self._keep_index(segment, index, data)
         return indexes
 
@@ -175,8 +180,8 @@ class SegmentReader:
         store = self._stores.get(name)
         if store is None:
             raise Refused(
-                f"segment {segment.segment_id} is in the store {name!r}, which this node does not "
-                f"have: add [stores.{name}] to its settings"
+                f"segment {segment.segment_id} is in the store {name!r}, which is not in this "
+                f"node's settings: add [stores.{name}]"
             )
         return store
 
@@ -187,7 +192,7 @@ class SegmentReader:
         recorded = segment.custom_metadata
         if recorded.manifest_bytes > MANIFEST_BYTES_MAX:
             raise CorruptData(
-                f"{recorded.manifest_bytes} bytes are recorded, too many for a manifest",
+                f"the metadata has {recorded.manifest_bytes} bytes, too many for a manifest",
                 source=name,
                 position=0,
             )
@@ -195,7 +200,7 @@ class SegmentReader:
         if len(data) != recorded.manifest_bytes or crc32c(data) != recorded.manifest_crc32c:
             raise CorruptData(
                 f"{recorded.manifest_bytes} bytes with CRC32C {recorded.manifest_crc32c:08x} are "
-                f"recorded, {len(data)} with {crc32c(data):08x} are stored",
+                f"recorded, but {len(data)} bytes with {crc32c(data):08x} are stored",
                 source=name,
                 position=0,
             )
@@ -210,7 +215,7 @@ async def _whole(store: ObjectStore, name: str, bytes_max: int) -> bytes:
 
 
 def _checksums(manifest: Manifest) -> ObjectChecksums:
-    assert manifest.checksums is not None, "_check_same saw to it"
+    assert manifest.checksums is not None, "_check_same requires them"
     return manifest.checksums
 
 
@@ -221,18 +226,18 @@ def _index_range(manifest: Manifest, segment: TieredSegment, index: IndexType) -
 
 
 def _has(manifest: Manifest, index: IndexType) -> bool:
-    """True if the segment has this index: an absent producer snapshot is listed with no bytes."""
+    """True if the segment has this index; an absent producer snapshot is listed with 0 bytes."""
     absent = _checksums(manifest).producer_snapshot is ProducerSnapshotOrigin.ABSENT
     return index in manifest.indexes and not (absent and index is IndexType.PRODUCER_SNAPSHOT)
 
 
 def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
-    """Require that the manifest tells the same of the segment as the metadata log."""
+    """Raise CorruptData unless the manifest agrees with the metadata log about the segment."""
     recorded = segment.custom_metadata
     checksums = manifest.checksums
     if checksums is None:
         raise CorruptData(
-            "the manifest has no checksums: not written by Strandline", source=name, position=0
+            "the manifest has no checksums, so it is not by Strandline", source=name, position=0
         )
 
     def differs(found: ChunkChecksums, size_bytes: int, crc: int) -> bool:
@@ -245,7 +250,7 @@ def _check_same(segment: TieredSegment, manifest: Manifest, name: str) -> None:
         or differs(checksums.indexes, recorded.indexes_bytes, recorded.indexes_crc32c)
     ):
         raise CorruptData(
-            f"it is the manifest of another segment than {segment.segment_id} at offset "
+            f"it is the manifest of a different segment than {segment.segment_id} at offset "
             f"{segment.start_offset}",
             source=name,
             position=0,

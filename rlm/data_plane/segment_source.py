@@ -1,8 +1,8 @@
-"""The files of one sealed segment, opened once and held, while the broker may do anything to them.
+"""The open files of one sealed segment, which the broker may change or remove at any time.
 
 A broker deletes segments at the head (local retention), truncates the tail (a diverged follower),
-or moves the whole replica. Descriptors keep the opened files; `check_unchanged` tells if they are
-still the log. Everything here blocks: callers use a thread.
+or moves the whole replica. Open descriptors keep the files; `check_unchanged` checks that they are
+still part of the log. All calls block: callers use a thread.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from rlmm.log.disk import LOST
 
 
 class SegmentSource:
-    """Open descriptors. One read at a time; `close` waits for it and may be called twice."""
+    """The open files. One read runs at a time; `close` waits for it, and may be called twice."""
 
     def __init__(self, job: CopyJob) -> None:
-        """Open everything. Conflict(SOURCE_CHANGED) if the segment is gone."""
+        """Open all files. Raises Conflict(SOURCE_CHANGED) if the segment was removed or changed."""
         self._job = job
         self.log_path = job.directory / segment_file_name(job.file_base_offset, LOG_SUFFIX)
         self._lock = threading.Lock()
@@ -47,7 +47,7 @@ class SegmentSource:
                 try:
                     self._open(path)
                 except FileNotFoundError:
-                    continue  # optional: it is rebuilt or marked absent
+                    continue  # optional: the copy rebuilds it or marks it as absent
             self._status = os.fstat(self._log)
             self._runs = self._open_runs()
             self.check_unchanged()
@@ -65,12 +65,12 @@ class SegmentSource:
 
     @property
     def modified_ms(self) -> int:
-        """The time of the last write to the `.log`, ms since the epoch."""
+        """The time of the last write to the `.log`, in ms since the epoch."""
         return self._status.st_mtime_ns // 1_000_000
 
     def read_log_into(self, position: int, buffer: memoryview) -> None:
-        """Fill `buffer`. Conflict(SOURCE_CHANGED): the file has become shorter. CorruptData: the
-        disk lost its bytes.
+        """Fill `buffer` with the bytes from `position` on. Raises Conflict(SOURCE_CHANGED) if the
+        file was truncated, CorruptData if the disk lost the bytes.
         """
         filled = 0
         with self._lock:
@@ -84,7 +84,7 @@ class SegmentSource:
             except OSError as error:
                 raise self._unread(error, self.log_path, position + filled) from error
         if filled < len(buffer):
-            raise self._changed(f"it ends at byte {position + filled} of {self.size_bytes}")
+            raise self._changed(f"it now ends at byte {position + filled} of {self.size_bytes}")
 
     def read_beside(self, path: Path) -> bytes | None:
         """A whole file beside the `.log`; None if it did not exist."""
@@ -105,7 +105,7 @@ class SegmentSource:
         return self._job.directory / segment_file_name(self._job.file_base_offset, suffix)
 
     def snapshot_path(self, offset: int) -> Path:
-        """The path of the producer snapshot up to `offset`."""
+        """The path of the producer snapshot at `offset`."""
         return self._job.directory / segment_file_name(offset, SNAPSHOT_SUFFIX)
 
     def check_unchanged(self) -> None:
@@ -134,7 +134,9 @@ class SegmentSource:
         ]
 
     def _open_runs(self) -> list[tuple[int, int, int, int]]:
-        """(first byte of the copy, descriptor, position, size) of each run; empty: the `.log`."""
+        """(start in the copy, descriptor, position in the file, size) of each run; empty if the
+        `.log` is copied as it is.
+        """
         runs, start = [], 0
         for run in () if self._job.source is None else self._job.source.runs:
             descriptor = self._files.get(run.path)
@@ -145,7 +147,9 @@ class SegmentSource:
         return runs
 
     def _place(self, position: int, size: int) -> tuple[int, int, int]:
-        """Descriptor, position and length of the bytes at `position`, as far as one file goes."""
+        """Descriptor, position and length of the bytes at `position` of the copy, up to the end of
+        its run.
+        """
         if not self._runs:
             return self._log, position, size
         start, descriptor, at, length = self._runs[
@@ -162,20 +166,20 @@ class SegmentSource:
     def _check_file(self) -> None:
         now = os.fstat(self._log)
         if (now.st_size, now.st_mtime_ns) != (self._status.st_size, self._status.st_mtime_ns):
-            raise self._changed(f"it was written to (now {now.st_size} bytes)")
+            raise self._changed(f"it was modified (now {now.st_size} bytes)")
 
     def _check_neighbours(self) -> None:
-        """Require that the segment is still there and ends where the next begins, or has left at
-        the head.
+        """Check that the segment still exists and ends where the next one begins, or that local
+        retention removed it.
 
-        Local retention removes the oldest segments, whose bytes the descriptors keep; then all
-        remaining segments begin at or after this one's end.
+        Local retention removes the oldest segments, so after it all remaining segments begin at or
+        after this one's end; the open descriptors keep its bytes.
         """
         job = self._job
         metadata = job.directory / PARTITION_METADATA_FILE
         topic_id = parse_partition_metadata(read_small(metadata), source=str(metadata))
         if topic_id != job.segment_id.partition.topic_id:
-            raise self._changed(f"the topic was made anew (topic id {topic_id})")
+            raise self._changed(f"the topic was recreated (topic id {topic_id})")
         bases = {
             parsed[0]
             for name in os.listdir(job.directory)
@@ -190,22 +194,22 @@ class SegmentSource:
             return
         found = self.log_path.stat()
         if (found.st_dev, found.st_ino) != (self._status.st_dev, self._status.st_ino):
-            raise self._changed("another file has its name")
+            raise self._changed("a different file has its name")
         if end not in bases:
-            raise self._changed(f"no segment begins at {end} any more")
+            raise self._changed(f"no segment begins at offset {end} any more")
 
     def _check_lineage(self) -> None:
         path = self._job.directory / LEADER_EPOCH_CHECKPOINT_FILE
         current = leader_epoch_checkpoint.parse(read_small(path), source=str(path))
         job = self._job
         if not same_lineage(job.leader_epochs, current, job.start_offset, job.next_base_offset):
-            raise self._changed("the leader epochs of its offsets are not those it was planned by")
+            raise self._changed("the leader epochs of its offsets changed after it was planned")
 
     def _changed(self, why: str) -> Conflict:
         return Conflict(f"{self.log_path} changed while it was copied: {why}", reason=CHANGED)
 
     def _unread(self, error: OSError, path: Path, position: int) -> StrandlineError:
-        """The error of a read of the segment's own bytes: what the disk lost is damaged."""
+        """The error of a failed read: CorruptData if the disk lost the bytes."""
         if error.errno in LOST:
             return CorruptData(str(error.strerror), source=str(path), position=position)
         return self._translated(error)
@@ -213,21 +217,21 @@ class SegmentSource:
     def _translated(self, error: OSError) -> StrandlineError:
         where = error.filename or self.log_path
         if isinstance(error, FileNotFoundError | NotADirectoryError):
-            return self._changed(f"{where} is not there any more")
+            return self._changed(f"{where} does not exist any more")
         if isinstance(error, PermissionError):
-            return Refused(f"{where} cannot be read: let the node's user read the broker's files")
-        return RetryLater(f"{where} cannot be read: {error.strerror}", retry_after_ms=10_000)
+            return Refused(f"{where} can't be read: let the node's user read the broker's files")
+        return RetryLater(f"{where} can't be read: {error.strerror}", retry_after_ms=10_000)
 
 
 CHANGED = "SOURCE_CHANGED"
-"""`reason` of the Conflict after any change of the source while it is read."""
+"""The `reason` of the Conflict for a source that changed while it was read."""
 
 
 def same_lineage(planned: Epochs, current: Epochs, start: int, end: int) -> bool:
     """True if the offsets [start, end) still have the same leader epochs.
 
-    Local retention and DeleteRecords cut the head of the broker's checkpoint: below its first entry
-    nothing can be compared, nor needs to be, since only removal leads there.
+    Local retention and DeleteRecords remove the head of the broker's checkpoint. Offsets below its
+    first entry are not compared: they can only have been removed, not replaced.
     """
     if not current:
         return False

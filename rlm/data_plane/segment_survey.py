@@ -1,10 +1,10 @@
 """Finds the good batches of a damaged segment. Runs in a worker; nothing is uploaded.
 
-A good batch counts where the one before or behind it joins it (the file's name stands for the one
-before the first). A batch that fails its check, or can't be read, is skipped if the next one begins
-where its length says. Else, and after as many runs as are told, all that follows counts as missing:
-too much fetched costs only time. Good bytes may be among it, or a batch that is out of place: then
-it is doubtful.
+A good batch counts if the batch before or after it is adjacent (the file's name counts as the end
+of the batch before the first). A batch that fails its check, or can't be read, is skipped if the
+next one begins where its length says. Otherwise, and after RANGES_TOLD_MAX runs, the rest of the
+file counts as missing; to fetch too much costs only time. A hole is doubtful if good bytes or a
+misplaced batch may be in it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ from rlmm.log.disk import LOST
 
 @dataclass(frozen=True, slots=True)
 class SurveyJob:
-    """A survey of the segment that `job` would copy, whose `.log` had `size_bytes` when planned."""
+    """A survey of the segment that `job` would copy; its `.log` had `size_bytes` when it was
+    planned.
+    """
 
     job: CopyJob
     size_bytes: int
 
 
 def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
-    """Read the whole `.log`, one batch in memory at a time. Blocks: callers use a thread, from
+    """Read the whole `.log`, one batch in memory at a time. It blocks: callers use a thread, from
     which `on_read` is called.
 
-    RetryLater: it cannot be read. Conflict(SOURCE_CHANGED): it is being written to; what a broker
-    truncates is not lost.
+    Raises RetryLater if the file can't be read, Conflict(SOURCE_CHANGED) if it changed: bytes that
+    a broker truncates are not lost.
     """
     job = asked.job
     path = job.directory / segment_file_name(job.start_offset, LOG_SUFFIX)
@@ -84,15 +86,15 @@ def survey(asked: SurveyJob, on_read: OnRead = tell_nobody) -> Survey:
         finally:
             os.close(descriptor)
     except OSError as error:
-        raise RetryLater(f"{path} cannot be read: {error.strerror}") from error
+        raise RetryLater(f"{path} can't be read: {error.strerror}") from error
     if (size, before.st_mtime_ns) != (asked.size_bytes, after.st_mtime_ns):
-        raise Conflict(f"{path} changed while its damage was looked at", reason=CHANGED)
+        raise Conflict(f"{path} changed while its damage was surveyed", reason=CHANGED)
     return found.result(path)
 
 
 @contextmanager
 def _without_lost_bytes() -> Iterator[None]:
-    """A read of bytes that the disk lost gives nothing."""
+    """Suppress the error of a read of bytes that the disk lost."""
     try:
         yield
     except OSError as error:
@@ -103,8 +105,8 @@ def _without_lost_bytes() -> Iterator[None]:
 def walkable_header(
     descriptor: int, position: int, bytes_max: int, name: str
 ) -> BatchHeader | None:
-    """The header at `position`; None if the walk cannot go on from there, such as behind a batch of
-    more than `bytes_max`.
+    """The header at `position`; None if the next batch can't be found from it: it is malformed, or
+    its batch is larger than `bytes_max`.
     """
     head = os.pread(descriptor, HEADER_BYTES, position)
     try:
@@ -115,7 +117,7 @@ def walkable_header(
 
 
 def is_good(data: bytes, header: BatchHeader, name: str) -> bool:
-    """True if the batch passes its check."""
+    """True if the batch has the CRC of its header."""
     try:
         check_crc(data, 0, header, source=name, position=0)
     except CorruptData:
@@ -135,7 +137,7 @@ def is_abort(header: BatchHeader, data: bytes, name: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """A batch as its header says, at `position` of the file; `good`: it passes its check."""
+    """A batch by its header, at `position` of the file. `good`: it passes its CRC check."""
 
     header: BatchHeader
     position: int
@@ -152,7 +154,9 @@ class _Batch:
 
 
 class _Found:
-    """Joins good batches in their places to runs. Each is judged once the one behind is known."""
+    """Joins good batches in their right places into runs. A batch is judged once the next one is
+    known.
+    """
 
     def __init__(self, job: CopyJob) -> None:
         self._job = job
@@ -160,36 +164,36 @@ class _Found:
         self._cleaned = job.gaps_allowed
         self._aborts: list[int] = []
         self._max_timestamp_ms = -1
-        self._bad: list[tuple[int, int | None]] = []  # behind which good batch, with which base
-        self._doubtful: list[Offsets] = []  # of holes over these nothing is proven
-        self._before = job.start_offset - 1  # the file's name says where it begins
+        self._bad: list[tuple[int, int | None]] = []  # (mark, base offset) of each bad batch
+        self._doubtful: list[Offsets] = []  # holes that overlap these are doubtful
+        self._before = job.start_offset - 1  # the file's name is the first base offset
         self._batch: _Batch | None = None
 
     @property
     def is_full(self) -> bool:
-        """True if so much was found that no more is remembered."""
+        """True if RANGES_TOLD_MAX is reached, so the survey ends."""
         return len(self.runs) + len(self._doubtful) >= RANGES_TOLD_MAX
 
     def take(self, batch: _Batch) -> None:
-        """The next one in the file."""
+        """Take the next batch in the file."""
         self._settle(batch.first)
         self._batch = batch
 
     def ends(self) -> None:
-        """End the survey: the file ends behind the batch taken last."""
+        """End the survey: the file ends after the last batch taken."""
         batch, end = self._batch, self._job.next_base_offset
-        # If it stands behind a gap, files may be gone, too: then the next one's name says nothing.
+        # After a gap, whole files may be missing too, so the next file's name proves nothing.
         self._settle(end if batch is not None and batch.first <= self._before + 1 else None)
 
     def stops(self) -> None:
-        """The rest of the file can't be read, or is not looked at."""
+        """End the survey: the rest of the file can't be read, or is left out."""
         self._settle(None)
         self._bad.append((self._mark, None))
         self._doubtful.append((self._mark, self._job.end_offset))
 
     @property
     def _mark(self) -> int:
-        """The offset behind the last good batch."""
+        """The offset after the last good batch."""
         return self.runs[-1][1] + 1 if self.runs else self._job.start_offset
 
     def _settle(self, behind: int | None) -> None:
@@ -207,17 +211,17 @@ class _Found:
         is_between = (before, behind) == (batch.first - 1, batch.last + 1)
         is_full = batch.header.record_count == batch.header.last_offset_delta + 1
         if batch.good or not (is_between and is_full):
-            # Good, its own place may be anywhere up to the next good batch. Damaged, its length may
-            # be, too, and what it seems to cover be good: only both neighbours, and a record for
-            # each offset, prove that it isn't.
+            # A good batch may belong anywhere up to the next good one. A damaged batch may have a
+            # damaged length, and so cover good bytes: only adjacent batches on both sides and a
+            # record for each offset prove that it does not.
             self._doubtful += [(self._mark, self._mark), (batch.first, batch.last)]
 
     def _fits(self, batch: _Batch) -> bool:
-        """True if the batch lies behind what was taken, inside the segment, and in the lineage."""
+        """True if the batch is after the taken ones, within the segment, and in the lineage."""
         job, header = self._job, batch.header
         if not self._mark <= batch.first <= batch.last <= job.end_offset:
             return False
-        # A log start may lie inside the batch: below it the lineage need not have epochs.
+        # The log start may be inside the batch, and below it the lineage may lack epochs.
         epoch = epoch_for_offset(job.leader_epochs, max(batch.first, job.log_start_offset))
         return header.partition_leader_epoch == epoch or batch.last < job.log_start_offset
 
@@ -236,11 +240,13 @@ class _Found:
             self.runs.append([batch.first, batch.last, batch.position, header.size_bytes])
 
     def _is_legal(self, first: int, last: int) -> bool:
-        """True if a gap without damaged bytes ends no run: cleaners leave very many."""
+        """True if these offsets may be a gap that Kafka's cleaner left; such gaps, which may be
+        many, do not end a run.
+        """
         return self._cleaned and not overlaps(first, last, self._job.once_there)
 
     def _thinned(self, holes: Iterable[Offsets]) -> Iterator[ThinnedHole]:
-        """The holes of which all damage can be told."""
+        """The holes whose damaged batches are all known."""
         for first, last in holes:
             begin = bisect_left(self._bad, first, key=itemgetter(0))
             end = bisect_right(self._bad, last, key=itemgetter(0))
@@ -256,11 +262,11 @@ class _Found:
         )
         doubtful = tuple(hole for hole in holes if overlaps(*hole, self._doubtful))
         thinned: tuple[ThinnedHole, ...] = ()
-        if self._cleaned:  # gaps are legal, but for those that damage made
+        if self._cleaned:  # gaps are legal, except those that damage made
             marks = (*((mark, mark) for mark, _ in self._bad), *job.once_there)
             holes = tuple(each for each in holes if overlaps(*each, marks))
             thinned = tuple(self._thinned(holes))
-        # Only now: the cause of a hole that reaches above the log start may be below it.
+        # Not earlier: the damage of a hole that reaches above the log start may be below it.
         missing = without(holes, ((job.start_offset, job.log_start_offset - 1),))
         runs = tuple(Run(first, last, path, at, size) for first, last, at, size in self.runs)
         aborts = tuple(self._aborts)

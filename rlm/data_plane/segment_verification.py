@@ -1,8 +1,9 @@
 """Checks every batch of a segment before its manifest may be written.
 
-CRC of every batch, magic 2, offsets ascending inside [base, next base) without a gap that
-`gap_rule` forbids, leader epochs as in the lineage, nothing behind the last batch. On the way it
-gathers what the upload needs: checksums, the largest timestamp, checked indexes, the producers.
+Each batch must have the right CRC and magic 2; offsets must ascend within [base, next base) without
+a gap that `gap_rule` forbids; leader epochs must be those of the lineage; no bytes may follow the
+last batch. The same pass computes the checksums, the largest timestamp, the checked indexes and the
+producers' state for the upload.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums
 from rlm.local_log.gap_rule import GapWatch, shows_cleaner
 
 PIECE_BYTES = 1024 * 1024
-"""Bytes read and scanned at once; smaller pieces would cut runs of small batches short."""
+"""Bytes read and scanned at once; smaller pieces would split runs of small batches."""
 OPEN_AT_BASE_MAX = 10_000
-"""Open transactions that a manifest names at most, one per active producer."""
+"""Limit of the open transactions in a manifest, one per active producer."""
 
 _NEVER = 2**63  # above every offset
 
@@ -36,10 +37,10 @@ _NEVER = 2**63  # above every offset
 class VerifiedLog:
     """A `.log` that was read to its end and is right.
 
-    `producers_known`: the replay began from a known state, so its snapshot is true; `open_at_base`:
-    the transactions open in that state, None if it is unreliable or has too many. `cleaned`:
-    batches show Kafka's cleaner; `thinned`: they do, or offsets have no batch, which is legal after
-    it.
+    `producers_known`: the replay began from a known state, so its snapshot is right. `open_at_base`
+    are the transactions open in that state; None if it is not reliable or has too many. `cleaned`:
+    Kafka's cleaner has rewritten some batches. `thinned`: it has, or there are gaps, which are
+    legal after it.
     """
 
     checksums: ChunkChecksums
@@ -53,14 +54,16 @@ class VerifiedLog:
 
 
 class VerifiedPart(NamedTuple):
-    """Bytes of the buffer that were filled, and their CRC32C."""
+    """The number of bytes that were filled, and their CRC32C."""
 
     size_bytes: int
     crc32c: int
 
 
 class SegmentVerification:
-    """Reads the `.log` part by part. Blocks: callers use a thread, one call at a time."""
+    """Reads and checks the `.log` part by part. It blocks: callers use a thread, one call at a
+    time.
+    """
 
     def __init__(self, job: CopyJob, source: SegmentSource) -> None:
         self._job = job
@@ -88,7 +91,7 @@ class SegmentVerification:
         self._producers_known = base is not None
         check = self._producers.transactions
         self._open_at_base = _named(check.open) if check.base_known else job.open_at_base
-        whole = job.source is None  # else the broker's indexes are of other positions
+        whole = job.source is None  # else the broker's indexes have different positions
         self._indexes = IndexCheck(
             job.start_offset,
             lambda: source.read_beside(source.index_path(INDEX_SUFFIX)) if whole else None,
@@ -96,11 +99,11 @@ class SegmentVerification:
         )
 
     def read_part(self, buffer: bytearray) -> VerifiedPart | None:
-        """Fill `buffer` with the next bytes, verified; None behind the end.
+        """Fill `buffer` with the next bytes, verified; None after the end.
 
-        The last part is returned only once everything was found right. CorruptData for damage;
-        Conflict(SOURCE_CHANGED) if the log changed, which is checked first, since a file being
-        rewritten looks damaged.
+        The last part is returned only after the whole log was found right. Raises CorruptData for
+        damage, or Conflict(SOURCE_CHANGED) if the log changed; that is checked first, since a file
+        that is being changed looks damaged.
         """
         if self._finished:
             return None
@@ -115,7 +118,7 @@ class SegmentVerification:
         return part if part.size_bytes else None
 
     def result(self) -> VerifiedLog:
-        """The results, after the last part was read."""
+        """The result. Call this after the last part was read."""
         assert self._finished, "the log was not read to its end"
         return VerifiedLog(
             ChunkChecksums(self._position, self._crc, tuple(self._chunks)),
@@ -129,7 +132,9 @@ class SegmentVerification:
         )
 
     def _fill(self, view: memoryview) -> VerifiedPart:
-        """Piece by piece, so that each is still in the processor's cache at its second sum."""
+        """Fill `view` piece by piece, so that a piece is still in the processor's cache when it is
+        scanned.
+        """
         filled = part_crc = 0
         while filled < len(view) and self._position < self._source.size_bytes:
             size = min(
@@ -146,7 +151,7 @@ class SegmentVerification:
         return VerifiedPart(filled, part_crc)
 
     def _take_sums(self, piece: memoryview) -> int:
-        """The CRC32C of the next bytes; carries on those of chunks and file."""
+        """The CRC32C of the next bytes; also continues those of the chunk and of the file."""
         piece_crc = at = 0
         while at < len(piece):
             size = min(CHUNK_BYTES - self._chunk_bytes, len(piece) - at)
@@ -169,7 +174,7 @@ class SegmentVerification:
         self._scanner.finish()
         if self._scanner.position != self._position:
             raise CorruptData(
-                "zeros stand behind the last batch of a sealed segment",
+                "zeros follow the last batch of a sealed segment",
                 source=self._name,
                 position=self._scanner.position,
             )
@@ -200,8 +205,8 @@ class SegmentVerification:
             last_offset = base_offset + delta
             if base_offset < next_offset or last_offset > end_offset:
                 raise CorruptData(
-                    f"a batch with the offsets {base_offset} to {last_offset}, where "
-                    f"{next_offset} to {end_offset} is legal",
+                    f"the batch has the offsets {base_offset} to {last_offset}, but only "
+                    f"{next_offset} to {end_offset} are legal here",
                     source=self._name,
                     position=position,
                 )
@@ -222,15 +227,15 @@ class SegmentVerification:
         self._producers.take(run, self._name)
 
     def _enter_epoch(self, number: int) -> None:
-        """Set `_epoch`, the lineage's epoch of the offsets below `_epoch_end`."""
+        """Set `_epoch` to the lineage's epoch number `number`, which ends before `_epoch_end`."""
         epochs = self._epochs
         self._epoch_at, self._epoch = number, epochs[number].epoch
         after = number + 1
         self._epoch_end = epochs[after].start_offset if after < len(epochs) else _NEVER
 
     def _check_epoch(self, base_offset: int, last_offset: int, epoch: int, position: int) -> None:
-        """Require that the batch was written by the leader that the lineage names for its offsets.
-        Below the log start offset the lineage may have lost its head; there the batch may be older.
+        """Raise CorruptData unless the batch has the leader epoch of the lineage for its offsets.
+        Below the log start offset the lineage may lack its head, so older epochs are allowed there.
         """
         while self._epoch_end <= base_offset:
             self._enter_epoch(self._epoch_at + 1)
@@ -240,7 +245,7 @@ class SegmentVerification:
         if epoch < expected and last_offset < self._job.log_start_offset:
             return
         raise CorruptData(
-            f"the batch at offset {base_offset} says leader epoch {epoch}, but the lineage "
+            f"the batch at offset {base_offset} has leader epoch {epoch}, but the lineage "
             f"has {expected}",
             source=self._name,
             position=position,
@@ -268,5 +273,5 @@ def _producers_at_base(job: CopyJob, source: SegmentSource) -> tuple[ProducerSta
     if found is not None and any(
         each.current_txn_first_offset >= job.start_offset for each in found
     ):
-        return None  # it belongs to another place in the log
+        return None  # the snapshot is of a later offset
     return found

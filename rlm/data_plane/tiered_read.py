@@ -1,7 +1,7 @@
-"""Reads of finished segments: log bytes, indexes, and records across segments. Runs in a worker.
+"""Reads log bytes, indexes, and records across segments from finished segments. Runs in a worker.
 
-Nothing leaves here that did not pass its checksum, nothing below a piece's `first_offset` but what
-shares a batch with it, and nothing above its `valid_until`.
+All returned bytes passed their checksum. Batches that end below a piece's `first_offset` or above
+its `valid_until` are not returned.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _INT64_MAX = 2**63 - 1
 async def read_log(
     reader: SegmentReader, request: LogRequest, ahead: RangesAhead
 ) -> AsyncIterator[Parts]:
-    """Bytes of a `.log`; InvalidRequest for an impossible range."""
+    """The requested bytes of a `.log`. Raises InvalidRequest for an impossible range."""
     log = await reader.log(request.segment)
     end = log.size_bytes if request.end is None else request.end
     read_before = ahead.read_before(request, log)
@@ -48,7 +48,7 @@ async def read_log(
 
 
 async def read_index(reader: SegmentReader, request: IndexRequest) -> AsyncIterator[Parts]:
-    """One whole index in pieces; NotFound if the segment has none of this type."""
+    """One whole index, in pieces. Raises NotFound if the segment has none of this type."""
     data = memoryview(await reader.index(request.segment, request.index))
     for at in range(0, len(data), CHUNK_BYTES):
         yield (data[at : at + CHUNK_BYTES],)
@@ -66,7 +66,7 @@ class RecordsRead:
         on_end: Callable[[RecordsEnd], None],
     ) -> None:
         if not 0 <= request.offset <= _INT64_MAX:
-            raise InvalidRequest(f"{request.offset} is no offset", field="offset")
+            raise InvalidRequest(f"{request.offset} is not a valid offset", field="offset")
         if request.max_bytes < 1:
             raise InvalidRequest(f"must be at least 1, not {request.max_bytes}", field="max_bytes")
         self._reader = reader
@@ -81,13 +81,13 @@ class RecordsRead:
         self._dropped_bytes = 0
         self._given = False
         self._full = False
-        self._unstable = False  # what comes next is not decided yet
+        self._unstable = False  # the next batch's transaction is not decided yet
         self._jumped = False
         self._lost: list[tuple[int, int]] = []
         self._undecided_records = 0
 
     async def pieces(self) -> AsyncIterator[Parts]:
-        """Whole batches, or whole lines; other borders of the pieces mean nothing."""
+        """Whole batches, or whole lines. A piece may end anywhere."""
         try:
             async with closing_stream(self._pieces()) as pieces:
                 async for parts in pieces:
@@ -104,7 +104,7 @@ class RecordsRead:
                 raise InternalError(
                     f"the piece for offset {self._next_offset} ends at {piece.valid_until}"
                 )
-            # Behind a lost range a segment may begin with batches that are not the partition's.
+            # After a lost range a segment may begin with batches outside the lineage: skip them.
             if piece.first_offset > self._next_offset:
                 self._lost.append((self._next_offset, piece.first_offset - 1))
                 self._next_offset = piece.first_offset
@@ -157,19 +157,21 @@ class RecordsRead:
 
     @property
     def _bytes_left(self) -> int:
-        """Dropped batches count as well: they take as long to read."""
+        """The bytes that may still be read. Dropped batches count too, since reading them takes as
+        long.
+        """
         return self._request.max_bytes - self._stored_bytes - self._dropped_bytes
 
     def _proven(self, batches: Iterable[ScannedBatch], source: str) -> Iterator[ScannedBatch]:
-        """Require that the first batch after a jump into the log begins at or below the next
-        offset.
+        """Raise CorruptData unless the first batch after a jump into the log begins at or below the
+        next offset.
 
-        Otherwise the index that named its position is wrong, and records would be skipped.
+        Otherwise the index with its position is wrong, and records would be skipped.
         """
         for batch in batches:
             if self._jumped and batch.header.base_offset > self._next_offset:
                 raise CorruptData(
-                    f"an index names this batch for offset {self._next_offset}, but it begins at "
+                    f"an index has this batch for offset {self._next_offset}, but it begins at "
                     f"{batch.header.base_offset}",
                     source=source,
                     position=batch.position,
@@ -180,7 +182,7 @@ class RecordsRead:
     def _take(
         self, batches: Iterable[ScannedBatch], valid_until: int, committed: CommittedView | None
     ) -> tuple[list[ScannedBatch], bool]:
-        """The batches to send, and True if the piece goes on behind them."""
+        """The batches to send, and True if the read goes on after them in this piece."""
         taken: list[ScannedBatch] = []
         for batch in batches:
             header = batch.header
@@ -207,8 +209,8 @@ class RecordsRead:
         return taken, True
 
     def _surely_gives(self, header: BatchHeader) -> bool:
-        """True if something of the batch surely reaches the reader: JSON has no line for markers
-        and for emptied batches, and a page without lines would look like the end.
+        """True if the batch certainly has a record for the reader. JSON has no line for markers and
+        emptied batches, and a page without lines would look like the end.
         """
         if self._request.format is RecordFormat.BATCHES:
             return True
@@ -230,7 +232,7 @@ class RecordsRead:
                     yield (piece,)
 
     async def _start_position(self, piece: SegmentPiece) -> int:
-        """The position of the batch that holds the next offset, or of one before it."""
+        """The position of the batch that contains the next offset, or of one before it."""
         segment = piece.segment
         if self._next_offset <= segment.start_offset:
             return 0

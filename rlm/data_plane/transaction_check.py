@@ -1,12 +1,12 @@
-"""Compares a segment's transactions, as its batches show them, with its indexes. Pure.
+"""Compares the transactions in a segment's batches with its indexes. Pure.
 
-A transaction that began in the segment, or that the producer snapshot at the base shows open, is
-fully known, and its entry must match. Without that snapshot, a transaction without an earlier
-marker of its producer in the segment may have begun below: an entry that says so is unverified, and
-so is an ABORT without an entry, whose transaction may have no records. Kafka's cleaner may take the
-first batches of an aborted transaction but keep its entry: in a cleaned segment an entry may begin
-where none of its producer's batches is left, and name an earlier stable offset. Sources: Kafka's
-ProducerStateManager, TransactionIndex, LogCleaner (CleanedTransactionMetadata).
+A transaction that began in the segment, or that is open in the producer snapshot at the base, is
+fully known, and its index entry must match. Without that snapshot, a transaction without an earlier
+marker of its producer in the segment may have begun below it: an entry that says so is unverified,
+and so is an ABORT without an entry, whose transaction may have no records. Kafka's cleaner may
+remove the first batches of an aborted transaction but keep its entry: in a cleaned segment an entry
+may begin where its producer has no batch any more, and have a lower last stable offset. Sources:
+Kafka's ProducerStateManager, TransactionIndex, LogCleaner (CleanedTransactionMetadata).
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _NONE: frozenset[OpenTransaction] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class _Abort:
-    """An ABORT marker. `first`: the start of its transaction as far as known, None without batches.
-    `seen`: its first batch in the segment. `low`: a lower bound of the start, None if it may be
-    below the base. `at_base`: the snapshot at the base shows it open. `stable_offset`: the last
-    stable offset behind the marker.
+    """An ABORT marker. `first`: the first offset of its transaction as far as known, None without
+    batches. `seen`: its first batch in the segment. `low`: a lower bound of the first offset, None
+    if it may be below the base. `at_base`: the snapshot at the base shows the transaction open.
+    `stable_offset`: the last stable offset after the marker.
     """
 
     first: int | None
@@ -37,8 +37,9 @@ class _Abort:
 
 
 class TransactionCheck:
-    """Takes the transactional and control batches of a segment in order. `open_at_base` None:
-    unknown; with `shown_empty` a snapshot shows none, which may be wrong.
+    """Takes the transactional batches and markers of a segment in order. `open_at_base` None: the
+    transactions open at the base are unknown; with `shown_empty` a snapshot there has no producer,
+    which may be wrong.
     """
 
     def __init__(
@@ -62,12 +63,12 @@ class TransactionCheck:
         self._aborts: dict[tuple[int, int], _Abort] = {}
 
     def has_batch(self, producer_id: int, base_offset: int) -> None:
-        """Take a transactional batch with data."""
+        """Take a transactional batch with records."""
         self._open.setdefault(producer_id, base_offset)
         self._seen.setdefault(producer_id, base_offset)
 
     def ends(self, producer_id: int, offset: int, *, aborted: bool) -> None:
-        """Take a marker."""
+        """Take a marker, ABORT if `aborted`, else COMMIT."""
         first = self._open.pop(producer_id, None)
         seen = self._seen.pop(producer_id, None)
         if aborted:
@@ -84,18 +85,22 @@ class TransactionCheck:
         self._behind_marker[producer_id] = offset + 1
 
     def marker_gone(self, producer_id: int, offset: int) -> None:
-        """Take a control batch whose marker, and the transaction before it, the cleaner removed."""
+        """Take a control batch whose marker and transaction Kafka's cleaner removed."""
         self._open.pop(producer_id, None)
         self._seen.pop(producer_id, None)
         self._behind_marker[producer_id] = offset + 1
 
     @property
     def open(self) -> frozenset[OpenTransaction]:
-        """Transactions open behind the last batch; those seen, if the base is unknown."""
+        """The transactions open after the last batch; if those at the base are unknown, only those
+        that began in the segment.
+        """
         return frozenset(OpenTransaction(*each) for each in self._open.items())
 
     def made(self) -> tuple[AbortedTransaction, ...] | None:
-        """The entries of the segment's index; None if they are not known for certain."""
+        """The entries that the segment's transaction index must have; None if they are not known
+        for certain.
+        """
         if not self.base_known and not (
             self._shown_empty and all(each.first is not None for each in self._aborts.values())
         ):
@@ -109,7 +114,9 @@ class TransactionCheck:
     def differences(
         self, entries: Sequence[AbortedTransaction], *, cleaned: bool = False
     ) -> Iterator[str]:
-        """The faults of the index's entries, and its missing ones. `cleaned`: in this segment."""
+        """The wrong and the missing entries of the index, a sentence each. `cleaned`: Kafka's
+        cleaner has rewritten this segment.
+        """
         listed = set()
         for entry in entries:
             key = (entry.producer_id, entry.last_offset)
@@ -117,33 +124,34 @@ class TransactionCheck:
             abort = self._aborts.get(key)
             if abort is None:
                 yield (
-                    f"the transaction index lists an ABORT of producer {entry.producer_id} at "
-                    f"offset {entry.last_offset}, and the log has none there"
+                    f"the transaction index has an ABORT of producer {entry.producer_id} at "
+                    f"offset {entry.last_offset}, but the log has none there"
                 )
                 continue
             if not self._begins_right(entry.first_offset, entry.last_offset, abort, cleaned):
-                where = "" if abort.first is None else f" but at {abort.first}"
+                where = "" if abort.first is None else f"; there it begins at {abort.first}"
                 yield (
-                    f"the transaction index says that the transaction aborted at offset "
-                    f"{entry.last_offset} begins at {entry.first_offset}, and it does not{where}"
+                    f"in the transaction index the transaction aborted at offset "
+                    f"{entry.last_offset} begins at {entry.first_offset}, but in the log it does "
+                    f"not{where}"
                 )
             if not self._stable_right(entry.last_stable_offset, abort, cleaned):
                 yield (
-                    f"the transaction index says that behind the ABORT at offset "
-                    f"{entry.last_offset} the last stable offset is {entry.last_stable_offset}, "
-                    f"and it is {abort.stable_offset}"
+                    f"in the transaction index the last stable offset after the ABORT at offset "
+                    f"{entry.last_offset} is {entry.last_stable_offset}, but it is "
+                    f"{abort.stable_offset}"
                 )
         for (producer_id, marker), abort in self._aborts.items():
             # An ABORT of a transaction without records is in no index.
             if abort.first is not None and (producer_id, marker) not in listed:
                 yield (
-                    f"the log has an ABORT of producer {producer_id} at offset {marker}, and the "
-                    "transaction index does not list it: its records look committed"
+                    f"the log has an ABORT of producer {producer_id} at offset {marker}, but the "
+                    "transaction index does not have it, so its records look committed"
                 )
 
     def unverified(self, entries: Iterable[AbortedTransaction]) -> int:
-        """The number of ABORTs that may end a transaction from below the base, where nothing proves
-        it: those whose entry says so, and those with neither an entry nor a batch.
+        """The number of ABORTs whose transaction may have begun below the base without proof: those
+        whose entry says so, and those with neither an entry nor a batch.
         """
         first_offsets = {
             (each.producer_id, each.last_offset): each.first_offset for each in entries
@@ -160,7 +168,9 @@ class TransactionCheck:
         )
 
     def open_differs(self, found: Iterable[OpenTransaction]) -> str | None:
-        """The difference to the transactions shown open behind the last batch; None without one."""
+        """The difference between `found`, the open transactions in a snapshot after the last batch,
+        and the log, as a sentence; None if they agree.
+        """
         told = dict(found)
         for producer_id in {*self._open, *told, *self._behind_marker}:
             first, says = self._open.get(producer_id), told.get(producer_id)
@@ -169,13 +179,15 @@ class TransactionCheck:
             wanted = "none" if first is None else f"one that begins at {first}"
             shown = "none" if says is None else f"one that begins at {says}"
             return (
-                f"the producer snapshot shows of producer {producer_id} as its open transaction "
-                f"{shown}, and the log has {wanted}"
+                f"as the open transaction of producer {producer_id} the producer snapshot has "
+                f"{shown}, but the log has {wanted}"
             )
         return None
 
     def _may_have_begun_below(self, producer_id: int, says: int | None) -> bool:
-        """True if a snapshot must be believed: base unknown, no marker of the producer here."""
+        """True if the snapshot may be right: the transactions at the base are unknown, and the
+        segment has no marker of the producer.
+        """
         if self.base_known or producer_id in self._behind_marker or says is None:
             return False
         return says < self._start_offset
@@ -191,7 +203,9 @@ class TransactionCheck:
         return low <= first <= (marker - 1 if abort.seen is None else abort.seen)
 
     def _stable_right(self, stable: int, abort: _Abort, cleaned: bool) -> bool:
-        """A lower one costs a reader a look at more segments; a higher one ends it too early."""
+        """True if an entry's last stable offset is right or may be lower. With a lower one readers
+        search more segments; with a higher one they would stop too early.
+        """
         if stable == abort.stable_offset:
             return True
         lower_is_right = cleaned or (not self.base_known and stable < self._start_offset)

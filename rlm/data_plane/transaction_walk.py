@@ -1,12 +1,13 @@
 """Finds the aborted transactions of a range of offsets, segment by segment. Pure.
 
-The transaction index of the segment with the ABORT marker, perhaps many segments behind the
-records, lists a transaction; a COMMIT is in no index. So a transaction neither listed nor open is
-committed, except where offsets are lost, perhaps with the marker. Behind a hole a transaction goes
-on only if the first segment proves it: its producer snapshot at the base (or at its end) shows the
-same producer and first offset open, or its index lists the transaction. Every other one open before
-the hole is never decided: its records are left out and counted, not waited for. Nodes and Spark
-tasks both use this. Sources: Kafka's TransactionIndex, ProducerStateManager and RemoteLogManager.
+An aborted transaction is listed in the transaction index of the segment with the ABORT marker,
+perhaps many segments after the records; a COMMIT is in no index. So a transaction that is neither
+listed nor open is committed, except if the marker may be in a lost range. After a hole a
+transaction is still open only if the first segment proves it: its producer snapshot at the base (or
+at its end) shows the same producer and first offset open, or its index lists the transaction. All
+other transactions open before the hole are never decided: their records are dropped and counted,
+and no reader waits for them. Nodes and Spark tasks both use this. Sources: Kafka's
+TransactionIndex, ProducerStateManager and RemoteLogManager.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ NO_TRANSACTIONS: frozenset[OpenTransaction] = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class SegmentTransactions:
-    """The indexes of one segment, as far as the segment is served.
+    """The transactions of one segment, as far as it is served.
 
-    `aborted`: those whose marker is in the served part. `open_at_base`: transactions proven open at
-    its start, empty without proof. `open_at_end` None: unknown.
+    `aborted` are those whose marker is in the served part. `open_at_base` are the transactions that
+    are proven open at its start, empty without proof. `open_at_end` None: unknown.
     """
 
     aborted: tuple[AbortedTransaction, ...]
@@ -35,7 +36,9 @@ class SegmentTransactions:
 
 @dataclass(frozen=True, slots=True)
 class Undecided:
-    """Transactions with a lost outcome; with `all_but` all except these, if nothing was known."""
+    """The transactions whose outcome is lost. If those open before the hole were not known,
+    `all_but` is set: then all transactions but these are lost.
+    """
 
     transactions: frozenset[OpenTransaction] = NO_TRANSACTIONS
     all_but: frozenset[OpenTransaction] | None = None
@@ -44,7 +47,7 @@ class Undecided:
         return bool(self.transactions) or self.all_but is not None
 
     def has(self, producer_id: int, offset: int) -> bool:
-        """True if a transactional batch that begins at `offset` belongs to one of them."""
+        """True if a transactional batch that begins at `offset` belongs to such a transaction."""
         if _among(self.transactions, producer_id, offset):
             return True
         return self.all_but is not None and not _among(self.all_but, producer_id, offset)
@@ -54,16 +57,16 @@ NOTHING_UNDECIDED = Undecided()
 
 
 class TransactionWalk:
-    """Walks for the offsets `first_offset` to `last_offset`, inclusive: take the segment that
-    serves them, then the following ones in order, until `decided` or none is left.
+    """The walk for the offsets `first_offset` to `last_offset` (inclusive). Call `take` with the
+    segment that serves them, then with the next ones in order, until `decided` or none is left.
     """
 
     def __init__(self, first_offset: int, last_offset: int) -> None:
         self._first_offset = first_offset
         self._last_offset = last_offset
         self.open: frozenset[OpenTransaction] | None = None
-        """Touch the offsets, and no taken segment ends them; may be committed where snapshots were
-        left out. None: unknown."""
+        """The transactions with records in the offsets that no taken segment ends; without producer
+        snapshots they may be committed. None: unknown."""
         self._lost: set[OpenTransaction] = set()
         self._all_but: frozenset[OpenTransaction] | None = None
         self.aborted: list[AbortedTransaction] = []
@@ -74,7 +77,9 @@ class TransactionWalk:
         return Undecided(frozenset(self._lost), self._all_but)
 
     def take(self, segment: SegmentTransactions, *, behind_hole: bool = False) -> None:
-        """`behind_hole`: offsets are lost between the segment taken before and this one."""
+        """Take the next segment. `behind_hole`: offsets are lost between the segment before and
+        this one.
+        """
         if behind_hole:
             self._cross_hole(segment)
         touching, complete = collect(segment.aborted, self._first_offset, self._last_offset + 1)

@@ -1,8 +1,8 @@
-"""Finds indexes in a whole `.indexes` whose manifest, which has their places, is lost. Pure.
+"""Finds indexes in a whole `.indexes` whose manifest, which has their ranges, is lost. Pure.
 
-The epoch checkpoint is text, whose first lines say how much of it there is. The transaction index
-is all that follows it, the producer snapshot ends before it, and has a checksum of its own. Offset
-and time index are not looked for: a copy makes them anew.
+The leader epoch checkpoint is text, and its head has the number of its entries. The transaction
+index is everything after it. The producer snapshot ends right before it, and has its own checksum.
+Offset index and time index are not searched: a copy rebuilds them.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ _SOURCE = ".indexes"
 
 
 class UnnamedIndexes(NamedTuple):
-    """The bytes of both indexes; `snapshot` is empty if there is none."""
+    """The bytes of the producer snapshot, empty if there is none, and of the transaction index."""
 
     snapshot: bytes
     transactions: bytes
 
 
 def unnamed_indexes(data: bytes) -> UnnamedIndexes | None:
-    """The indexes, if `data` can be read in one way only; None if in none or several."""
+    """The indexes, if there is exactly one way to read `data`; else None."""
     found = [
         (match.start(), data[match.end(1) :])
         for match in _CHECKPOINT.finditer(data)

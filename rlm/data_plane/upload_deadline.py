@@ -1,7 +1,7 @@
 """A store that sends no byte of an upload at or after the upload's deadline.
 
-The deadline is in COPY_SEGMENT_STARTED: the clean-up of a dead attempt waits for it, then deletes
-for good. So it must hold for every request, retries included, even if everything hangs.
+The deadline is in the COPY_SEGMENT_STARTED record: the clean-up of a failed attempt waits for it,
+then deletes for good. So it must apply to every request, retries included, even if requests hang.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ PASSING = frozenset(
     ("head", "list_page", "list_folders", "delete_many", "abort_multipart", "list_uploads",
      "uploads_below", "versions")
 )  # fmt: skip
-"""Calls that leave nothing behind. Any other call is in time or not made."""
+"""The calls that write nothing. All other calls are made only before the deadline."""
 
 
 class DeadlineStore(StoreWrapper):
-    """Refuses writes after `deadline_ms` (since the epoch) and cancels running ones at it. Reads,
-    deletes and the abort of an upload pass.
+    """Refuses writes at or after `deadline_ms` (since the epoch), and cancels running ones at it.
+    Reads, deletes and the abort of an upload are always allowed.
     """
 
     def __init__(self, store: ObjectStore, deadline_ms: int, now_ms: Callable[[], int]) -> None:

@@ -1,7 +1,7 @@
-"""Ranged reads of a stored object that return only bytes with a right checksum.
+"""Reads ranges of a stored object, and returns only bytes whose checksum is right.
 
-The object is fetched in whole chunks; each is checked before the requested part of it is returned:
-of our objects by the manifest's table.
+The object is fetched in whole chunks, and each is checked before the requested part of it is
+returned; objects of Strandline by the checksums in the manifest.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from rsm_backends.store import ObjectStore
 from rsm_backends.streams import closing_stream
 
 WINDOW_BYTES = 8 * 1024 * 1024
-"""The most that one request fetches: a reader that leaves early wastes no more."""
+"""Limit of the bytes of one request, since they are wasted if the reader leaves early."""
 
 Parts = Sequence[Buffer]
-"""Consecutive bytes in several places, joined only where they leave the process."""
+"""Consecutive bytes in several buffers; they are joined only when they leave the process."""
 
 
 class ChunkedObject(ABC):
-    """Ranged reads of bytes that are fetched and checked a whole chunk at a time. Memory: a chunk,
-    and what the store returns at once. Chunks are looked up and left in the cache, if any, as those
-    of `cached_as`: a segment, and the CRC32C of its `.log`.
+    """An object that is fetched and checked in whole chunks. A read needs memory for a chunk, and
+    for the bytes that the store returns at once. `cached_as` (segment id, CRC32C of its `.log`) is
+    the key of its chunks in the cache, if there is one.
     """
 
     def __init__(
@@ -46,15 +46,19 @@ class ChunkedObject(ABC):
 
     @abstractmethod
     def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """The whole checked chunks [chunk, until). NotFound: there is no such object."""
+        """The whole chunks [chunk, until), checked. Raises NotFound if the object does not
+        exist.
+        """
 
     async def read(self, start: int, end: int) -> bytes:
-        """Bytes [start, end) in one piece; for parts known to be small."""
+        """The bytes [start, end), joined; for small ranges."""
         async with closing_stream(self.stream(start, end)) as stream:
             return b"".join([part async for parts in stream for part in parts])
 
     async def fetch_ahead(self, start: int, end: int) -> None:
-        """Leave the chunks of [start, end), `end` cut to the size, in the cache, if any."""
+        """Fetch the chunks of [start, end), `end` limited to the size, into the cache, if there is
+        one.
+        """
         chunk = start // self._chunk_bytes
         behind = -(-min(end, self.size_bytes) // self._chunk_bytes)
         while (cache := self._cache) is not None and chunk < behind:
@@ -67,7 +71,9 @@ class ChunkedObject(ABC):
             chunk = until
 
     async def _fetch_into(self, cache: ChunkCache, chunk: int, until: int) -> None:
-        """Fetch [chunk, until) by one request, which their readers wait for from now on."""
+        """Fetch the chunks [chunk, until) by one request, for which readers of them wait from now
+        on.
+        """
         keys = [self._chunk_key(each) for each in range(chunk, until)]
         landed = 0
         for key in keys:
@@ -89,11 +95,11 @@ class ChunkedObject(ABC):
         first_window_bytes: int = WINDOW_BYTES,
         read_before: int = 0,
     ) -> AsyncIterator[Parts]:
-        """Bytes [start, end), `end` cut to the size, a chunk at a time, as the store gave them. Up
-        to `read_before` the same reader has read them already.
+        """The bytes [start, end), `end` limited to the size, chunk by chunk. The same reader has
+        read the bytes below `read_before` before.
 
-        CorruptData(key, position) at a chunk that fails its checksum or is missing; InvalidRequest
-        for an impossible range.
+        Raises CorruptData(key, position) at a chunk that fails its checksum or is missing,
+        InvalidRequest for an impossible range.
         """
         end = min(end, self.size_bytes)
         if not 0 <= start <= max(end, 0):
@@ -124,18 +130,18 @@ class ChunkedObject(ABC):
             window = WINDOW_BYTES
 
     def _asked_of(self, chunk: int, parts: Parts, start: int, end: int) -> Parts:
-        """The part of a whole chunk that lies in [start, end) of the object."""
+        """The part of a whole chunk that is in [start, end) of the object."""
         at = chunk * self._chunk_bytes
         if at >= start and at + self._chunk_bytes <= end:
             return parts
         return cut(parts, max(0, start - at), end - at)
 
     def _chunk_key(self, chunk: int) -> ChunkKey:
-        assert self._cached_as is not None, "given with the cache"
+        assert self._cached_as is not None, "a cache needs `cached_as`"
         return (*self._cached_as, chunk)
 
     def _until_expected(self, chunk: int, until: int) -> int:
-        """`until`, or the first chunk behind `chunk` that the cache has or gets."""
+        """The first chunk after `chunk` that is cached or being fetched, at most `until`."""
         if self._cache is not None:
             for following in range(chunk + 1, until):
                 if self._cache.expects(self._chunk_key(following)):
@@ -143,7 +149,7 @@ class ChunkedObject(ABC):
         return until
 
     async def _fetch(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """The whole verified chunks [chunk, until), by one request; they are left in the cache."""
+        """The whole verified chunks [chunk, until), by one request; they are added to the cache."""
         cache = self._cache
         if cache is None:
             fetching = self._fetch_verified(chunk, until)
@@ -160,7 +166,7 @@ class ChunkedObject(ABC):
                         cache.land(self._chunk_key(chunk), data)
                         ours = False
                     yield (data,)
-                    # Only now, not while our own reader took its time: nobody waits for that.
+                    # Announce the next chunk only now: other readers must not wait for this one.
                     chunk += 1
                     ours = chunk < until and cache.begin(self._chunk_key(chunk))
         finally:
@@ -168,7 +174,9 @@ class ChunkedObject(ABC):
                 cache.give_up(self._chunk_key(chunk))
 
     async def _fetch_verified(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """Fetch chunks as `_fetch_present` does; CorruptData also if there is no such object."""
+        """Fetch chunks as `_fetch_present` does, but with CorruptData if the object does not
+        exist.
+        """
         try:
             async with closing_stream(self._fetch_present(chunk, until)) as verified:
                 async for parts in verified:
@@ -181,7 +189,9 @@ class ChunkedObject(ABC):
 
 
 class VerifiedObject(ChunkedObject):
-    """One object of a segment of ours, whose chunks have their checksums in the manifest."""
+    """An object of a segment that Strandline copied; the manifest has the checksums of its
+    chunks.
+    """
 
     def __init__(
         self,
@@ -198,7 +208,7 @@ class VerifiedObject(ChunkedObject):
         self._checksums = checksums
 
     async def _fetch_present(self, chunk: int, until: int) -> AsyncIterator[Parts]:
-        """The whole verified chunks [chunk, until), by one request, as the store gave them."""
+        """The whole verified chunks [chunk, until), by one request, in the store's pieces."""
         chunk_bytes, size = self._chunk_bytes, self.size_bytes
         start, end = chunk * chunk_bytes, min(until * chunk_bytes, size)
         held: list[Buffer] = []
@@ -209,7 +219,7 @@ class VerifiedObject(ChunkedObject):
                 rest: Buffer = piece
                 while rest:
                     if chunk == until:
-                        raise self._corrupt("the store sent more than was asked for", end)
+                        raise self._corrupt("the store sent more bytes than requested", end)
                     taken: Buffer = rest
                     if len(rest) > wanted:
                         whole = memoryview(rest)
@@ -227,7 +237,7 @@ class VerifiedObject(ChunkedObject):
                         wanted = min(chunk_bytes, end - chunk * chunk_bytes)
         if chunk < until:
             raise self._corrupt(
-                f"the object ends here; {size} bytes are recorded",
+                f"the object ends here, but {size} bytes are recorded",
                 chunk * chunk_bytes + sum(map(len, held)),
             )
 
@@ -238,25 +248,25 @@ class VerifiedObject(ChunkedObject):
             size = min(self._chunk_bytes, self.size_bytes - at)
             raise self._corrupt(
                 f"the {size} bytes from here on fail their CRC32C: {recorded:08x} is "
-                f"recorded, {computed:08x} computed",
+                f"recorded, but {computed:08x} computed",
                 at,
             )
 
 
 def gone(key: str) -> CorruptData:
-    """The error for a missing object of a finished segment. Not NotFound: that would mean that
-    there is no such segment or index.
+    """The error for a missing object of a finished segment. It is CorruptData, since NotFound would
+    mean that there is no such segment or index.
     """
     return CorruptData(
-        "it is not in the store, though the metadata has its segment: this node lags, or somebody "
-        "else deleted it (`strandline stores verify` finds all of these)",
+        "it is not in the store, although the metadata has its segment: this node's metadata lags, "
+        "or the object was deleted by hand (`strandline stores verify` finds all such objects)",
         source=key,
         position=0,
     )
 
 
 def cut(parts: Parts, start: int, end: int) -> Parts:
-    """Bytes [start, end) of the joined parts; `end` may lie behind them."""
+    """The bytes [start, end) of the joined parts; `end` may be above their size."""
     found: list[Buffer] = []
     at = 0
     for part in parts:

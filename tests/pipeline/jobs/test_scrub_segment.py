@@ -233,10 +233,15 @@ def patched(tier: FolderTier, segment: TieredSegment, index: str, at: int, data:
         ("offset", 4, (1).to_bytes(4, "big"), r"offset index \(entry 0 of"),
         ("offset", 0, b"\xff\xff\xff\xff", "offset index"),
         ("timestamp", 0, (5).to_bytes(8, "big"), r"time index \(entry 0 of"),
-        ("transaction", 10, b"", "begins at [0-9]+, and it does not"),
-        ("transaction", 2, (77).to_bytes(8, "big"), "lists an ABORT of producer 77"),
-        ("transaction", 18, b"", "lists an ABORT of producer"),
-        ("transaction", 26, b"", "the last stable offset is [0-9]+, and it is"),
+        ("transaction", 10, b"", "begins at [0-9]+, but in the log it does not"),
+        ("transaction", 2, (77).to_bytes(8, "big"), "has an ABORT of producer 77"),
+        ("transaction", 18, b"", "has an ABORT of producer"),
+        (
+            "transaction",
+            26,
+            b"",
+            "the last stable offset after the ABORT at offset [0-9]+ is [0-9]+, but it is",
+        ),
         ("transaction", 0, b"\x00\x09", "unknown version 9"),
         ("producerSnapshot", 12, b"\xff", "snapshot"),
         ("leaderEpoch", 0, b"9", "version"),
@@ -287,8 +292,8 @@ def test_what_the_cleaner_leaves_is_no_damage(
     patched(tier, segment, "transaction", 34 + 10, (1).to_bytes(8, "big"))
     verdict = scrub(tier, rewritten(tier, segment, lambda manifest: None))
     assert [finding.what for finding in verdict.findings] == [
-        "the transaction index says that the transaction aborted at offset 7 begins at 1, and it "
-        "does not but at 0"
+        "in the transaction index the transaction aborted at offset 7 begins at 1, but in the log "
+        "it does not; there it begins at 0"
     ]
 
 
@@ -313,7 +318,7 @@ def test_a_snapshot_that_shows_other_transactions_open_is_found(
     state = ProducerState(producer_id, 0, 0, 0, 0, 5, -1, first_offset)
     patched(tier, segment, "producerSnapshot", 0, producer_snapshot.encode([state]))
     verdict = scrub(tier, rewritten(tier, segment, lambda manifest: None))
-    assert any("the producer snapshot shows" in finding.what for finding in verdict.findings)
+    assert any("the producer snapshot has" in finding.what for finding in verdict.findings)
 
 
 def test_an_abort_that_no_index_lists_is_found(tier: FolderTier) -> None:
@@ -325,7 +330,7 @@ def test_an_abort_that_no_index_lists_is_found(tier: FolderTier) -> None:
 
     changed = replace(rewritten(tier, segment, drop), txn_index_empty=True)
     verdict = scrub(tier, changed)
-    assert any("does not list it" in finding.what for finding in verdict.findings)
+    assert any("does not have it" in finding.what for finding in verdict.findings)
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,6 @@ async def test_a_look_for_the_end_of_an_active_log_tells_of_its_walk(job: CopyJo
     )  # fmt: skip
     told = list[int]()
     found = await plane.gather(gathering, told.append)
-    assert found.tried == ("indexes of here: no transaction index beside them has an entry",)
+    assert found.tried == ("indexes of here: their transaction indexes have no entry",)
     await asyncio.sleep(0)
     assert sum(told) > 2 * log_of(job).stat().st_size - READ_TOLD_BYTES

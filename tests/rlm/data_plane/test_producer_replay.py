@@ -99,7 +99,7 @@ def test_a_marker_without_a_transaction_aborts_nothing() -> None:
     replay = replayed(marker(10, key=ABORT, value=end_transaction_value(4)))
     assert replay.transactions.made() == ()
     (wrong,) = replay.transactions.differences([AbortedTransaction(1, 0, 10, 11)], cleaned=False)
-    assert "begins at 0, and it does not" in wrong
+    assert "begins at 0, but in the log it does not" in wrong
     assert replay.producers == (ProducerState(1, 0, -1, -1, 0, 1_000, 4, -1),)
 
 

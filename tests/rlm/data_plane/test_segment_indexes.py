@@ -258,7 +258,9 @@ def test_without_a_snapshot_at_the_base_an_entry_from_below_is_unverified(
     above = replace(entries[1], first_offset=5)
     path.write_bytes(transaction_index.encode([entries[0], above]))
     if snapshot is None:
-        with pytest.raises(CorruptData, match="begins at 5, and it does not but at 7"):
+        with pytest.raises(
+            CorruptData, match="begins at 5, but in the log it does not; there it begins at 7"
+        ):
             build(second_job(replica))
 
 

@@ -231,7 +231,7 @@ async def test_a_manifest_of_another_segment_is_corrupt_data(
     source = segment_keys(PREFIX, segment.segment_id, 0).manifest
     target = segment_keys(PREFIX, id_, 0).manifest
     await overwrite(tier.store, target, await read_all(tier.store, source))
-    with pytest.raises(CorruptData, match="manifest of another segment"):
+    with pytest.raises(CorruptData, match="manifest of a different segment"):
         await reader_of(tier.store).manifest(replace(segment, segment_id=id_))
 
 
@@ -246,7 +246,7 @@ async def test_a_manifest_that_differs_from_the_log_is_corrupt_data(
         replace(segment, custom_metadata=replace(recorded, log_crc32c=7)),
         replace(segment, custom_metadata=replace(recorded, indexes_crc32c=7)),
     ):
-        with pytest.raises(CorruptData, match="manifest of another segment"):
+        with pytest.raises(CorruptData, match="manifest of a different segment"):
             await reader_of(tier.store).manifest(other)
 
 

@@ -101,7 +101,7 @@ async def test_an_object_that_ends_early_is_corrupt_data_at_its_end() -> None:
 
 async def test_more_bytes_than_asked_for_are_corrupt_data() -> None:
     _, verified = await stored(extra=b"more")
-    with pytest.raises(CorruptData, match="more than was asked"):
+    with pytest.raises(CorruptData, match="more bytes than requested"):
         await verified.read(0, 95)
 
 
