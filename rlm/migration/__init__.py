@@ -3,19 +3,19 @@ way back.
 
 | Step | File |
 |---|---|
-| the topic read: leaders and records, to the end | `topic_reader.py`, `topic_records.py` |
-| where Kafka puts a partition's records | `topic_partitioner.py` |
-| its records replayed by Kafka's rules | `topic_replay.py`, `kafka_cache.py` |
-| judged before a move | `examination.py`, `topic_checks.py`, `settings_check.py` |
-| topics of one name told apart | `incarnations.py` |
-| made records of; compared with the rows | `import_plan.py`, `comparing.py`, `compared.py` |
-| a switch, carried to its end or back | `switching.py` |
+| the topic is read: leaders and records, to the end | `topic_reader.py`, `topic_records.py` |
+| the topic's partition for a user's partition | `topic_partitioner.py` |
+| its records are replayed by Kafka's rules | `topic_replay.py`, `kafka_cache.py` |
+| it is checked before a move | `examination.py`, `topic_checks.py`, `settings_check.py` |
+| the newest of several topics of one name | `incarnations.py` |
+| the import, and its comparison | `import_plan.py`, `comparing.py`, `compared.py` |
+| a switch, carried to its end or undone | `switching.py` |
 | ... its ports: metadata log, Kafka cluster | `log_side.py`, `broker_side.py`, `no_broker.py` |
-| ... what bridges' questions prove; a broker behind | `acknowledgements.py`, `newest_leaders.py` |
+| ... bridges' calls; brokers with old leaders | `acknowledgements.py`, `newest_leaders.py` |
 | each node's loops, which begin an attempt | `moving.py` |
-| ... of a leader that can't see the Kafka cluster | `handing_over.py` |
-| the way back, the topic kept up with the log: its loop | `shadow.py` |
-| ... the next transaction, behind what is found | `shadow_plan.py` |
-| ... fence, read to the end, write | `shadow_writer.py` |
+| ... and hand it over if they don't see the Kafka cluster | `handing_over.py` |
+| the shadow: the topic is kept up to date for a way back | `shadow.py` |
+| ... the next transaction | `shadow_plan.py` |
+| ... fencing, reading to the end, writing | `shadow_writer.py` |
 | ... connections to the topic's brokers | `shadow_topic.py` |
 """

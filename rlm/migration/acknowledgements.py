@@ -1,10 +1,10 @@
-"""Decides what the questions of brokers' bridges prove while a switch waits for them. Pure.
+"""Decides what the calls of brokers' bridges prove while a switch waits for them. Pure.
 
-A bridge asks its node each second for the phase of the move, and tells which one it acts by. Until
-the answer to a question it goes on to act by that one. So a question that came behind the record of
-a phase, with that phase seen and no change outstanding, says that the broker changes nothing of the
-topic until it hears of a later phase. A broker that is not heard at all has lost its lease
-LEASE_S after its last question.
+A bridge asks its node each second for the phase of the move, and reports the phase by which it
+acts. It acts by that phase until it gets an answer. So a call that came after the record of a
+phase, with that phase seen and no change outstanding, proves that the broker changes nothing in the
+topic until it gets a later phase. A broker without calls has lost its lease LEASE_S after the last
+one.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from dataclasses import dataclass
 from rlmm.migration_phase import Migration
 
 LEASE_S = 10.0
-"""The time that an answer holds from when it was asked for (docs/BROKER_PROTOCOL.md)."""
+"""Time for which an answer is valid, from the bridge's call on (docs/BROKER_PROTOCOL.md)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledgement:
-    """The last question of a broker's bridge. `seen`: number of the phase that the bridge acts by,
-    -1 before it heard one; `outstanding`: its changes that may still come into the topic; `since`:
-    metadata offset of the phase's record that stood at the node when the question came;
-    `plugin_version` is empty where the broker has not announced itself yet.
+    """The last call of a broker's bridge. `seen`: number of the phase by which the bridge acts, -1
+    before its first answer. `outstanding`: the number of its changes that may still reach the
+    topic. `since`: metadata offset of the phase that was in force on the node when the call came.
+    `plugin_version` is empty if the broker has not announced itself yet. `heard_s`: the time of the
+    call.
     """
 
     broker_id: int
@@ -33,15 +34,15 @@ class Acknowledgement:
     heard_s: float
 
     def age_s(self, now_s: float) -> float:
-        """Seconds since the question, by the node's monotonic clock."""
+        """Seconds since the call, by the node's monotonic clock."""
         return max(0.0, now_s - self.heard_s)
 
     def has_lease(self, now_s: float) -> bool:
-        """True if the broker may still act by an answer."""
+        """True if the broker may still act by an answer that it got."""
         return self.age_s(now_s) < LEASE_S
 
     def confirms(self, migration: Migration) -> bool:
-        """True if the broker has seen this phase, and no change from before it may still come."""
+        """True if the broker acts by this phase, and no earlier change of it is outstanding."""
         return (
             self.since == migration.since and self.seen == migration.phase and self.outstanding == 0
         )

@@ -1,4 +1,4 @@
-"""The Kafka cluster as a switch sees it: which brokers live, and the metadata topic."""
+"""The Kafka cluster for a switch: the live brokers, and the metadata topic."""
 
 from __future__ import annotations
 
@@ -25,25 +25,24 @@ LIVE_DEADLINE_S = 2.0
 OPEN_DEADLINE_S = 5.0
 SILENT = f"this node's broker has not answered for {LIVE_DEADLINE_S:g} s"
 UNTOLD = (
-    f"nobody told within {OPEN_DEADLINE_S:g} s who leads the metadata topic: a broker that counts "
-    "as living does not answer"
+    f"the leaders of the metadata topic are not known after {OPEN_DEADLINE_S:g} s: a broker that "
+    "counts as live does not answer"
 )
 
 
 @dataclass(slots=True)
 class BrokerSide:
-    """See `switching.BrokersPort`. `view`: of this node's own broker."""
+    """See `switching.BrokersPort`. `view` is the view of this node's own broker."""
 
     view: BrokerView
     _known: dict[int, tuple[str, int]] = field(default_factory=dict, init=False)
-    """The last address of each broker that ever lived, since this process began."""
+    """The last address of each broker that was live at any time since this process began."""
     _asking: asyncio.Task[ClusterDescription | NoAnswer] | None = field(default=None, init=False)
     _opening: asyncio.Task[ReadInThreads] | None = field(default=None, init=False)
 
     async def live(self) -> Collection[int]:
-        """Ids of the brokers that live, by this node's own broker. RetryLater: it can't be asked,
-        or has not answered within LIVE_DEADLINE_S. That question then ends by itself, and its
-        answer is too old for anybody.
+        """The ids of the live brokers, by this node's own broker. Raises RetryLater if that can't
+        be asked, or does not answer within LIVE_DEADLINE_S; a late answer is not used.
         """
         await _ended(self._asking, LIVE_DEADLINE_S, SILENT)
         self._asking = asyncio.create_task(self.view.ask(broker_requests.describe_cluster))
@@ -55,9 +54,9 @@ class BrokerSide:
         return list(found.brokers)
 
     async def open_topic(self) -> ReadInThreads:
-        """The metadata topic, each partition of which is read in a thread. DifferenceError: it does
-        not keep its records for ever. RetryLater: another broker knows newer leaders of it, or
-        nobody told within OPEN_DEADLINE_S; that thread then ends by itself.
+        """The metadata topic, whose partitions are read in threads. Raises DifferenceError if the
+        topic does not keep its records for ever; RetryLater if a different broker knows newer
+        leaders of it, or if its leaders are not known within OPEN_DEADLINE_S.
         """
         await _ended(self._opening, OPEN_DEADLINE_S, UNTOLD)
         known = dict(self._known)
@@ -81,8 +80,8 @@ class BrokerSide:
 
 
 async def _ended(task: asyncio.Task[Any] | None, deadline_s: float, late: str) -> None:
-    """Wait for the end of a task. RetryLater if it goes on after `deadline_s`. The task's result is
-    not looked at, and its error not lost.
+    """Wait for the end of a task, if there is one. Raises RetryLater(`late`) if it has not ended
+    after `deadline_s`. The caller gets the task's result or error from the task.
     """
     if task is None:
         return
@@ -95,8 +94,8 @@ async def _ended(task: asyncio.Task[Any] | None, deadline_s: float, late: str) -
 
 @dataclass(frozen=True, slots=True)
 class ReadInThreads:
-    """The topic. A partition may have millions of records, and a node's event loop no time for
-    them: a thread with a loop of its own reads it.
+    """The topic. A partition may have millions of records, which would block the node's event loop:
+    so it is read in a thread with a loop of its own.
     """
 
     view: BrokerView
@@ -106,8 +105,9 @@ class ReadInThreads:
     async def read(
         self, partition: int, progress: Callable[[int, int], None]
     ) -> tuple[TopicReplay, PartitionRead]:
-        """Replay a partition up to its end of now. What `progress` raises ends it, in the thread
-        with the next answer of a broker. RetryLater: it is another topic by now, or a wider one.
+        """Replay a partition up to its present end. An exception of `progress` ends the read; the
+        thread ends with the next answer of a broker. Raises RetryLater if the topic was recreated
+        or got more partitions.
         """
         done, over = (0, 0), False
 
@@ -115,7 +115,7 @@ class ReadInThreads:
             nonlocal done
             done = read, of
             if over:
-                raise RetryLater("nobody waits for it any more")
+                raise RetryLater("the read was given up")
 
         reading = asyncio.create_task(
             asyncio.to_thread(lambda: asyncio.run(self._read(partition, told)))
@@ -135,7 +135,7 @@ class ReadInThreads:
         try:
             reader = await TopicReader.open(view)
             if (reader.topic.topic_id, reader.partitions) != (self.topic_id, self.partitions):
-                raise RetryLater(f"{TOPIC} was made anew, or widened, while it was read")
+                raise RetryLater(f"{TOPIC} was recreated or widened while it was read")
             try:
                 return await reader.read(partition, progress)
             finally:
@@ -144,4 +144,4 @@ class ReadInThreads:
             await view.close()
 
     async def close(self) -> None:
-        """Nothing is kept open between two partitions."""
+        """Do nothing: no connection is kept between two partitions."""

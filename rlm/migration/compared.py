@@ -1,4 +1,4 @@
-"""Counts what a switch or a way back compared, for its report. Pure."""
+"""Counts the segments that a switch or a way back compared, for its report. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from rlmm.segment import SegmentState
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """One partition of the metadata topic, read up to `end`, exclusive, that has the same as the
-    metadata log: so many `partitions` with their `segments`, each with id, state, size, epochs and
-    times; and the highest offset of so many leader epochs, the largest of which is
-    `highest_offset`, None without one.
+    """The counts of one partition of the metadata topic, read up to `end` (exclusive), that was
+    found equal to the metadata log: its `partitions` and their `segments` by state, each with id,
+    size, epochs and times; and the number of `epochs` with a highest offset, the largest of which
+    is `highest_offset`, None without one.
     """
 
     metadata_partition: int
@@ -27,7 +27,7 @@ class Compared:
 
 
 def counted(metadata_partition: int, end: int, replay: TopicReplay) -> Compared:
-    """All that the replay of a partition has."""
+    """The counts of the replay of a partition of the topic."""
     highest = [
         epoch.highest_offset
         for cache in replay.caches.values()

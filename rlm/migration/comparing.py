@@ -1,19 +1,21 @@
 """Compares the rows of a partition with those of Kafka's own manager, after an import, or before a
 way back. Pure.
 
-Equal has to be: every segment with its id, state, size, epochs, times and custom metadata; the
-highest offset of each epoch; and at every offset of every epoch a segment that has it, where
-Kafka's manager finds one. Different by intent, since nothing that a broker asks for gets lost:
+These must be equal: every segment with its id, state, size, epochs, times and custom metadata; the
+highest offset of each epoch; and for every offset of every epoch for which Kafka's manager finds a
+segment, the metadata log must find a segment with that offset. These may differ, since no offset
+that a broker may ask for gets lost by them:
 
-- Where segments overlap, Kafka serves the one with the higher start, ours the one that reaches
-  further. Both have the offset, in that epoch.
-- Kafka finds nothing behind the end of a short segment that hides a longer one. Ours does.
-- Look-ups and highest offsets end where a later leader's epoch begins, as recorded: offsets there
-  are of a log that was cut off. So are epochs that no leader's history has any more.
+- If segments overlap, Kafka serves the one with the higher start, the metadata log the one with the
+  higher end. Both have the offset in that epoch.
+- After the end of a short segment that hides a longer one Kafka finds no segment. The metadata log
+  finds the longer one.
+- Look-ups and highest offsets end where the recorded epoch of a later leader begins: higher offsets
+  are of a log that was truncated. So are epochs that are in no leader's history any more.
 
-Before a way back the recorded epochs are the brokers' own, from their claims; a largest timestamp
-may be the one that the copy found, which no update of Kafka's can tell; and a partition that is
-claimed and has no segment yet is nothing that the topic lacks.
+Before a way back the recorded epochs are those of the brokers' claims; a largest timestamp may be
+the one that the copy found, which Kafka's updates can't express; and a claimed partition without a
+segment need not be in the topic.
 """
 
 from __future__ import annotations
@@ -43,31 +45,31 @@ _of_the_topic = attrgetter(*_TOPICS)
 _before_a_way_back = attrgetter(*(each for each in _TOPICS if each != "max_timestamp_ms"))
 
 LOOKED_UP_EACH = 64
-"""The share of segments, one in so many, whose first and last offset are looked up as a broker
-does, besides the ranges of all.
+"""One in so many segments has its first and last offset looked up as by a broker, besides the
+comparison of all ranges.
 """
 
 
 class Wrong(StrEnum):
-    """The kind of a difference. Stable words."""
+    """The kind of a difference. The values are stable."""
 
     PARTITION = "partition"
-    """Recorded and not in the topic, or the other way round, or not as imported."""
+    """A partition is only in the log or only in the topic, or is not as imported."""
     SEGMENT = "segment"
-    """A segment that only one of them has, or that is not the same."""
+    """A segment is only in the log or only in the topic, or differs."""
     LOOK_UP = "look_up"
-    """An offset that Kafka's manager finds, and ours does not; or a segment without that offset."""
+    """Kafka's manager finds a segment for an offset, the log none, or one without the offset."""
     HIGHEST = "highest"
-    """Another highest offset of an epoch."""
+    """The highest offset of an epoch differs."""
     LINEAGE = "lineage"
-    """Served offsets lie outside of the recorded leader epochs, and no later epoch has them."""
+    """Served offsets are outside the recorded leader epochs, and no later epoch has them."""
     STORAGE = "storage"
-    """A segment that StrandlineStorageManager copied: nothing serves it after a way back."""
+    """A segment was copied by StrandlineStorageManager, and can't be read after a way back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Something that is not as in the topic; `text` has both sides."""
+    """A difference between the log and the topic; `text` has both sides."""
 
     partition: TopicIdPartition
     wrong: Wrong
@@ -78,7 +80,7 @@ class Difference:
 
 
 class Recorded(Protocol):
-    """The reads of the metadata manager that are compared."""
+    """The reads of the metadata manager that `compare` uses."""
 
     def partition_state(self, tip: TopicIdPartition, /) -> PartitionState | None: ...
 
@@ -104,8 +106,9 @@ class Recorded(Protocol):
 def compare(
     recorded: Recorded, tip: TopicIdPartition, cache: KafkaCache | None, *, since: int | None
 ) -> Iterator[Difference]:
-    """The differences of one partition. `cache` None: nothing of it should be recorded. `since`:
-    metadata offset of the phase SWITCHING whose import it is; None: before a way back.
+    """The differences of one partition. `cache` None: the topic does not have it, so it must not be
+    recorded. `since`: metadata offset of the phase SWITCHING that imported it; None before a way
+    back.
     """
     state = recorded.partition_state(tip)
     if cache is not None and knows_nothing(cache):
@@ -131,8 +134,8 @@ def compare(
 
 
 def _is_empty(recorded: Recorded, state: PartitionState) -> bool:
-    """True of a partition that was claimed and has no segment, nor ever had one that finished: its
-    topic is new, and Kafka's manager hears of it with its first segment.
+    """True if the partition was claimed, but has no segment and never had a finished one: its topic
+    is new, and Kafka's manager does not know it before its first segment.
     """
     rows = recorded.list_remote_log_segments(state.partition)
     return state.highest_copied is None and next(rows, None) is None
@@ -148,8 +151,8 @@ def _of_state(state: PartitionState, cache: KafkaCache, since: int | None) -> It
             state.partition,
             Wrong.PARTITION,
             f"it is {state.mode.name}, {'un' if state.claim is None else ''}claimed, with "
-            f"{state.segment_count} finished segments of {state.size_bytes} bytes, and the topic "
-            f"has {len(finished)} of {size_bytes}",
+            f"{state.segment_count} finished segments of {state.size_bytes} bytes, but the topic "
+            f"has {len(finished)} of {size_bytes} bytes",
         )
 
 
@@ -177,9 +180,9 @@ def _of_segments(
 
 
 def _of_storage(tip: TopicIdPartition, cache: KafkaCache) -> Iterator[Difference]:
-    """Segments of StrandlineStorageManager in the topic. In phase KAFKA a node leaves delegated
-    topics alone: copies by that manager fail, and these segments can neither be read nor deleted by
-    another one.
+    """The difference for segments of StrandlineStorageManager in the topic. In phase KAFKA nodes do
+    not serve delegated topics, so copies by that manager fail, and a different one can neither read
+    nor delete these segments.
     """
     ours = [
         row
@@ -189,8 +192,8 @@ def _of_storage(tip: TopicIdPartition, cache: KafkaCache) -> Iterator[Difference
     if ours:
         text = (
             f"{len(ours)} segments, such as {ours[0].segment_id.id}, were copied by "
-            "StrandlineStorageManager, without which nobody can read them, and which works in "
-            "QUORUM only: there is no way back while they are there"
+            "StrandlineStorageManager. Only it can read them, and it works only in phase QUORUM: "
+            "there is no way back until they are deleted"
         )
         yield Difference(tip, Wrong.STORAGE, text)
 
@@ -198,7 +201,7 @@ def _of_storage(tip: TopicIdPartition, cache: KafkaCache) -> Iterator[Difference
 def _is_as_expected(
     known: RemoteLogSegmentMetadata, row: RemoteLogSegmentMetadata, since: int | None
 ) -> bool:
-    """True if the row is as `_expected`, which it costs much more to make."""
+    """True if the row equals `_expected`, without the cost of making that."""
     if since is None:
         return bool(_before_a_way_back(row) == _before_a_way_back(known))
     return is_row_of(row, since) and bool(_of_the_topic(row) == _of_the_topic(known))
@@ -207,7 +210,7 @@ def _is_as_expected(
 def _expected(
     known: RemoteLogSegmentMetadata, row: RemoteLogSegmentMetadata, since: int | None
 ) -> RemoteLogSegmentMetadata:
-    """Kafka's segment as the row has to be."""
+    """The row that Kafka's segment should have."""
     if since is not None:
         return as_imported(known, since)
     return replace(
@@ -221,7 +224,7 @@ def _expected(
 
 
 def _other(row: RemoteLogSegmentMetadata, expected: RemoteLogSegmentMetadata) -> str:
-    """The fields that differ, both ways."""
+    """The fields that differ, with both values."""
     named = (
         (name, getattr(row, name), getattr(expected, name))
         for name in RemoteLogSegmentMetadata.__slots__
@@ -232,7 +235,7 @@ def _other(row: RemoteLogSegmentMetadata, expected: RemoteLogSegmentMetadata) ->
 
 
 def _lowest_above(cache: KafkaCache) -> dict[int, int]:
-    """The lowest offset that a finished segment has in a higher epoch, by epoch."""
+    """The lowest offset that a finished segment has in any higher epoch, by epoch."""
     lowest: dict[int, int] = {}
     for row in cache.rows.values():
         if _is_finished(row):
@@ -248,7 +251,9 @@ def _lowest_above(cache: KafkaCache) -> dict[int, int]:
 
 
 class _Piece(NamedTuple):
-    """Offsets that Kafka's manager serves from `theirs`, and ours from `ours`; None: not at all."""
+    """Offsets that Kafka's manager serves from the segment `theirs`, and the metadata log from
+    `ours`; None if there is no such segment.
+    """
 
     start: int
     end: int
@@ -264,20 +269,28 @@ def _of_epoch(
     segments: EpochSegments,
     above: int,
 ) -> Iterator[Difference]:
-    """`above`: the lowest offset of any higher epoch; -1 where the lineage is a leader's own."""
+    """The differences of one epoch. `above`: the lowest offset of any higher epoch; -1 if the
+    recorded lineage is that of a broker's claim.
+    """
     tip = state.partition
     theirs = _served(cache, epoch, segments)
     ours = list(recorded.coverage(tip, epoch, 0, OFFSET_MAX))
     for piece in _pieces(theirs, ours):
         if piece.theirs is not None and piece.ours is None:
-            text = f"nothing serves {piece.start}-{piece.end} of epoch {epoch}: {piece.theirs} does"
+            text = (
+                f"no segment serves {piece.start}-{piece.end} of epoch {epoch}, in the topic "
+                f"{piece.theirs} does"
+            )
             yield Difference(tip, Wrong.LOOK_UP, text)
         elif piece.theirs != piece.ours and not _has(cache, piece.ours, epoch, piece):
-            text = f"{piece.ours} serves {piece.start}-{piece.end} of epoch {epoch}, not its own"
+            text = (
+                f"{piece.ours} serves {piece.start}-{piece.end} of epoch {epoch}, but does not "
+                "have these offsets"
+            )
             yield Difference(tip, Wrong.LOOK_UP, text)
     outside = _outside(state.lineage, epoch, theirs)
     if outside is not None and outside < above:
-        text = f"offset {outside} of epoch {epoch} is outside of {_text(state.lineage)}"
+        text = f"offset {outside} of epoch {epoch} is outside the lineage {_text(state.lineage)}"
         yield Difference(tip, Wrong.LINEAGE, text)
     yield from _of_highest(recorded, state, epoch, segments, above)
     yield from _of_look_ups(recorded, state, cache, epoch, theirs)
@@ -297,7 +310,7 @@ def _served(cache: KafkaCache, epoch: int, segments: EpochSegments) -> list[_Pie
 
 
 def _pieces(theirs: Sequence[_Piece], ours: Sequence[Covered]) -> Iterator[_Piece]:
-    """Both, cut where either changes; what neither has is left out."""
+    """The offsets that either serves, split where one of the segments changes."""
     ends = [(each.start, each.end + 1) for each in theirs]
     ends += [(each.start, each.end + 1) for each in ours]
     borders = sorted({border for each in ends for border in each})
@@ -352,13 +365,13 @@ def _of_highest(
     bounds = epoch_bounds(state.lineage, epoch)
     expected = theirs
     if theirs is not None and bounds is not None and theirs > bounds[1]:
-        # Cut where a higher epoch begins, not anywhere.
+        # The limit is valid only if a higher epoch begins there.
         expected = bounds[1] if bounds[1] + 1 >= above else theirs
     elif bounds is None and state.lineage:
-        expected = None  # an epoch that no segment of the present history has
+        expected = None  # no segment of the present history has this epoch
     ours = recorded.highest_offset_for_epoch(state.partition, epoch)
     if ours != expected:
-        text = f"the highest offset of epoch {epoch} is told as {ours} instead of {expected}"
+        text = f"the highest offset of epoch {epoch} is answered as {ours} instead of {expected}"
         yield Difference(state.partition, Wrong.HIGHEST, text)
 
 
@@ -369,7 +382,7 @@ def _of_look_ups(
     epoch: int,
     served: Sequence[_Piece],
 ) -> Iterator[Difference]:
-    """Ask as a broker does, at the borders of some segments."""
+    """The differences of look-ups as by a broker, at the borders of some segments."""
     bounds = epoch_bounds(state.lineage, epoch)
     if bounds is None:
         return
@@ -383,7 +396,7 @@ def _of_look_ups(
             answer = recorded.remote_log_segment_metadata(state.partition, epoch, offset)
             found = None if answer is None else answer.metadata.segment_id.id
             if not _has(cache, found, epoch, _Piece(offset, offset, None, None)):
-                text = f"offset {offset} of epoch {epoch} is looked up in {found}"
+                text = f"offset {offset} of epoch {epoch} is found in {found}, which lacks it"
                 yield Difference(state.partition, Wrong.LOOK_UP, text)
 
 

@@ -1,4 +1,4 @@
-"""Examines the metadata topic of a running cluster before a move; changes nothing."""
+"""Checks the metadata topic of a running cluster before a move; changes nothing."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from rlm.migration.topic_replay import TopicReplay, digest
 from rlmm.segment import PartitionDeleteState, SegmentState
 
 Progress = Callable[[int, int, int, int], None]
-"""Called with the partition's place, their number, the records read of it and those it has."""
+"""A callback with the number of the partition in order, the count of partitions, the records of
+this partition that were read, and those that it has.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionSummary:
-    """One partition in the topic's words. `digest`: see `topic_replay.digest`. `bytes`: those of
-    finished segments' `.log` files. `deleting`: its deletion began.
+    """One partition by the topic's records. `digest`: see `topic_replay.digest`. `bytes` are those
+    of finished segments' `.log` files. `deleting` is the state of its deletion, None if none began.
     """
 
     partition: TopicIdPartition
@@ -38,7 +40,7 @@ class PartitionSummary:
 
 @dataclass(frozen=True, slots=True)
 class Examination:
-    """All that a check of the topic found."""
+    """The result of the check of the topic."""
 
     checks: Sequence[Check]
     reads: Sequence[PartitionRead]
@@ -46,12 +48,12 @@ class Examination:
 
     @property
     def ok(self) -> bool:
-        """True if every check is."""
+        """True if every check is ok."""
         return all(check.ok for check in self.checks)
 
 
 async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
-    """Read the whole topic and check it. Trouble of any kind is a check that is not `ok`."""
+    """Read the whole topic and check it. An error is a check that is not `ok`."""
     try:
         await view.check()
     except StrandlineError as error:
@@ -81,7 +83,9 @@ async def examine_topic(view: BrokerView, progress: Progress) -> Examination:
 
 
 def summaries(metadata_partition: int, replay: TopicReplay) -> list[PartitionSummary]:
-    """Each partition that is not deleted, by name, as one partition of the topic tells of it."""
+    """The summaries of the partitions in one partition of the topic that are not deleted, by
+    name.
+    """
     found = []
     for tip, cache in replay.caches.items():
         rows = cache.rows.values()

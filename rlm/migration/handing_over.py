@@ -1,4 +1,4 @@
-"""Lets another node lead the metadata quorum: one beside a broker, which a move needs."""
+"""Transfers the quorum's leadership to a node beside a broker, which a move needs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from rlmm.metadata_log import LogDescription
 logger = logging.getLogger(__name__)
 
 HAND_OVER_DEADLINE_S = 5.0
-"""The deadline of an election that makes another node carry the move out."""
+"""Deadline of the election of the node that carries the move out next, in seconds."""
 HEARD_WITHIN_MS = 5_000
-"""A voter that has not fetched the log for longer is away: no record is appended while it would be
-waited for.
+"""Time without a fetch after which a voter is not tried: during a transfer to an absent voter no
+record is appended.
 """
 
 
 @dataclass(slots=True)
 class HandingOver:
-    """Hands the lead over, one per node. `transfer` lets the node with that id lead the quorum."""
+    """Hands the leadership over; one per node. `transfer` makes the node with that id the quorum's
+    leader.
+    """
 
     metadata: RemoteLogMetadataManager
     node_id: int
@@ -34,9 +36,10 @@ class HandingOver:
         return self.metadata.describe().leader_id == self.node_id and self.metadata.is_caught_up()
 
     async def beside_broker(self, since: int) -> bool:
-        """Try the voters that are there, each beside a broker that acknowledged the frozen phase
-        which began at `since`, or a later one; its id is the broker's. True: it leads. False: none
-        does; another node may have won the election, and has to hand over itself if it can't go on.
+        """Try to transfer the leadership to a present voter whose broker, which has the voter's id,
+        acknowledged the frozen phase that began at `since`, or a later one. True if such a voter
+        leads now. After False a third node may have won the election; it hands over itself if it
+        can't go on.
         """
         able = self.metadata.migration_brokers(since) & _present(self.metadata.describe())
         for node_id in sorted(able - {self.node_id}):
@@ -49,22 +52,22 @@ class HandingOver:
                 continue
             self._told.clear()
             logger.warning(
-                "node %d leads the metadata quorum now, to carry the move out: this node's broker "
-                "is silent, or it has none",
+                "node %d leads the metadata quorum now and carries the move out, since this node's "
+                "broker does not answer, or it has no broker",
                 node_id,
             )
             return True
         return False
 
     def _tell_refused(self, node_id: int, why: str) -> None:
-        """Log a refusal, once for each reason: the move is offered again and again."""
+        """Log a refusal once per reason, since the transfer is tried again and again."""
         if self._told.get(node_id) != why:
             self._told[node_id] = why
-            logger.warning("node %d can't carry the move out instead: %s", node_id, why)
+            logger.warning("node %d can't carry the move out for this node: %s", node_id, why)
 
 
 def _present(told: LogDescription) -> set[int]:
-    """The voters that fetched from this leader lately; its own last fetch is now."""
+    """The voters that fetched from this leader within HEARD_WITHIN_MS."""
     now_ms = max((each.last_fetch_ms for each in told.voters), default=-1)
     return {
         each.node_id

@@ -1,8 +1,8 @@
-"""Makes of a partition of Kafka's own metadata topic the records that import it. Pure.
+"""Plans the records that import a partition of Kafka's own metadata topic. Pure.
 
-Every segment is kept, in its state and with its custom metadata byte for byte, since the broker
-goes on with it. The lineage is the one that the finished segments tell; the first claim corrects it
-by the broker's own. A log start is not recorded, as of any partition whose broker decides.
+Every segment is imported in its state and with its custom metadata byte for byte, since the broker
+goes on with it. The lineage is that of the finished segments; the first claim corrects it with the
+broker's own. No log start is recorded, since the broker decides on it in delegated partitions.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from rlmm.rows.resolved_lineage import accepted_lineage
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 RECORD_BYTES_MAX = 256 * 1024
-"""The most bytes of rows in one record, unless one row alone has more."""
+"""Limit of the bytes of rows in one record, unless a single row has more."""
 PROBLEMS_TOLD_MAX = 5
 
 
 def import_problems(partition: TopicIdPartition, cache: KafkaCache) -> list[str]:
-    """Sentences on rows that the metadata log would refuse, a few of them told; empty: none."""
+    """Sentences about rows that the metadata log would refuse, at most PROBLEMS_TOLD_MAX."""
     wrong = check_partition(partition)
     if wrong is not None:
         return [f"{partition}: {wrong.message}"]
@@ -44,10 +44,10 @@ def import_problems(partition: TopicIdPartition, cache: KafkaCache) -> list[str]
 def plan_import(
     partition: TopicIdPartition, cache: KafkaCache | None, *, since: int, recorded: int
 ) -> Iterator[SegmentsImported]:
-    """The records, to be proposed one after the other; after any failure, from the first anew.
+    """The records, to be proposed in order; after any failure, again from the first.
 
-    `cache` None: the topic has nothing of the partition, or its topic is deleted. `since`: metadata
-    offset of the phase SWITCHING; `recorded`: segments that the metadata log has of it by now.
+    `cache` None: the partition is not in the topic, or is deleted. `since`: metadata offset of the
+    phase SWITCHING. `recorded`: number of the partition's segments in the metadata log now.
     """
     while recorded > IMPORTED_MAX:
         yield SegmentsImported(partition, since, 0, last=False)
@@ -71,7 +71,7 @@ def _place(row: RemoteLogSegmentMetadata) -> tuple[int, int, bytes]:
 
 
 def _parts(rows: Sequence[RemoteLogSegmentMetadata], since: int) -> Iterator[tuple[bytes, ...]]:
-    """The encoded rows as records have them; at least one part."""
+    """The encoded rows, divided into the parts of records; at least one part."""
     part: list[bytes] = []
     size_bytes = 0
     for row in rows:
@@ -85,7 +85,7 @@ def _parts(rows: Sequence[RemoteLogSegmentMetadata], since: int) -> Iterator[tup
 
 
 def imported_lineage(cache: KafkaCache) -> Epochs:
-    """The leader epochs that the finished segments tell."""
+    """The lineage by the leader epochs of the finished segments."""
     rows = cache.rows.values()
     return accepted_lineage(
         each for each in rows if each.state is SegmentState.COPY_SEGMENT_FINISHED
@@ -93,8 +93,8 @@ def imported_lineage(cache: KafkaCache) -> Epochs:
 
 
 def highest(cache: KafkaCache) -> Epochs:
-    """The highest offset ever copied of each epoch, also of segments deleted since. Kafka counts an
-    epoch without a record, too, as -1 at offset 0.
+    """The highest offset ever copied of each epoch, also of segments that were deleted. Epochs
+    without a record are left out; for them Kafka has -1.
     """
     return tuple(
         EpochEntry(epoch, segments.highest_offset)

@@ -1,8 +1,8 @@
-"""Topics of one name: which of them is the newest by the metadata topic. Pure.
+"""Finds the newest of several topics of one name in the metadata topic. Pure.
 
-The metadata log takes the topic that it met last for the newest one of a name, and an import meets
-topics as their records lie in the metadata topic's partitions, which is in no order. Kafka's own
-manager never forgets a topic: of one that was deleted it keeps at least what was copied.
+For the metadata log the newest topic of a name is the one that was recorded last. An import records
+topics in the order of the metadata topic's partitions, which does not depend on their age, and the
+metadata topic still has records of deleted topics.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlm.migration.topic_replay import TopicReplay
 
 
 class Newest(NamedTuple):
-    """The newest topic of a name, and the metadata topic's partitions that have records of it."""
+    """The newest topic of a name, and the metadata topic's partitions with records of it."""
 
     topic: str
     topic_id: Uuid
@@ -26,16 +26,16 @@ class Newest(NamedTuple):
 
 @dataclass(slots=True)
 class Incarnations:
-    """All topics of the metadata topic: by name and id the time of the first copy that began, in
-    milliseconds since the epoch, and the partitions of the metadata topic. A topic can't be made
-    anew before the one of its name is deleted, so its first copy is later than that one's.
+    """All topics in the metadata topic, by name and id: the time when the first copy began, in
+    milliseconds since the epoch, and the metadata topic's partitions. A topic can't be recreated
+    before the older one of its name is deleted, so its first copy is later.
     """
 
     _first_ms: dict[str, dict[Uuid, int]] = field(default_factory=dict)
     _places: dict[tuple[str, Uuid], set[int]] = field(default_factory=dict)
 
     def note(self, metadata_partition: int, replay: TopicReplay) -> None:
-        """Add what was read of a partition of the metadata topic."""
+        """Add the topics in a partition of the metadata topic."""
         for tip, cache in replay.caches.items():
             first_ms = replay.first_ms.get(tip)
             if first_ms is None or knows_nothing(cache):
@@ -45,7 +45,7 @@ class Incarnations:
             self._places.setdefault((tip.topic, tip.topic_id), set()).add(metadata_partition)
 
     def misjudged(self, newest: Callable[[str], Uuid]) -> Iterator[Newest]:
-        """The names whose newest topic is another one than `newest` tells, with that other one."""
+        """The newest topics of the names for which `newest` returns a different topic id."""
         for topic, by_id in sorted(self._first_ms.items()):
             if len(by_id) > 1:
                 last = max(by_id, key=lambda id_: (by_id[id_], id_))

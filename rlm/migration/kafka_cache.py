@@ -1,8 +1,8 @@
 """The segments of one partition by the rules of Kafka's own manager. Pure.
 
-These are Kafka's rules and not ours (`rlmm/apply/segments.py`), so that what comes of the same
-records in the metadata log can be compared with what brokers made of them. Sources:
-RemoteLogMetadataCache, RemoteLogLeaderEpochState, RemotePartitionMetadataStore.
+These are Kafka's rules, not those of the metadata log (`rlmm/apply/segments.py`), so that the rows
+in the metadata log can be compared with those that brokers have. Sources: RemoteLogMetadataCache,
+RemoteLogLeaderEpochState, RemotePartitionMetadataStore.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from rlmm.segment import (
 
 
 class Ignored(StrEnum):
-    """The reason why Kafka's manager passes over a record. Stable words."""
+    """The reason why Kafka's manager ignores a record. The values are stable."""
 
     UNKNOWN_SEGMENT = "unknown_segment"
-    """An update of a segment that no record began, or whose deletion is finished."""
+    """An update of a segment without a first record, or whose deletion is finished."""
     INVALID_TRANSITION = "invalid_transition"
     NOT_A_START = "not_a_start"
     """A first record whose state is not COPY_SEGMENT_STARTED."""
@@ -37,9 +37,9 @@ class Ignored(StrEnum):
 class EpochSegments:
     """The finished segments of one leader epoch by the epoch's first offset in them.
 
-    `unreferenced` are other segments that have the epoch: not finished, being deleted, or hidden by
-    one that finished later. `highest_offset` never falls, whatever is deleted; None: no segment of
-    the epoch ever finished.
+    `unreferenced` are the other segments with the epoch: not finished, being deleted, or hidden by
+    a segment that finished later. `highest_offset` never decreases, also not after deletions; None
+    if no segment of the epoch ever finished.
     """
 
     starts: list[int] = field(default_factory=list)
@@ -48,8 +48,8 @@ class EpochSegments:
     highest_offset: int | None = None
 
     def finished(self, start: int, id_: Uuid, end: int) -> None:
-        """A segment finished that has the epoch from `start` to `end`, inclusive. It hides those
-        that begin at its start or behind it, unless one of the epoch reaches further than it.
+        """Add a finished segment with the epoch from `start` to `end` (inclusive). It hides the
+        segments that begin at or after its start, unless the epoch's highest offset is above `end`.
         """
         highest = self.highest_offset
         while self.starts and self.starts[-1] >= start and highest is not None and highest <= end:
@@ -61,7 +61,7 @@ class EpochSegments:
         self.highest_offset = end if highest is None else max(highest, end)
 
     def deleting(self, start: int, id_: Uuid) -> None:
-        """The deletion of a segment began."""
+        """Move a segment whose deletion began to the unreferenced ones."""
         if self.by_start.get(start) == id_:
             del self.by_start[start]
             self.starts.pop(bisect_right(self.starts, start) - 1)
@@ -74,7 +74,7 @@ class EpochSegments:
 
 
 class KafkaCache:
-    """One partition. Records are applied in the order of the topic."""
+    """One partition. Apply the records in the order of the topic."""
 
     def __init__(self) -> None:
         self._rows: dict[Uuid, RemoteLogSegmentMetadata] = {}
@@ -82,16 +82,16 @@ class KafkaCache:
 
     @property
     def rows(self) -> Mapping[Uuid, RemoteLogSegmentMetadata]:
-        """All segments by id whose deletion is not finished."""
+        """All segments whose deletion is not finished, by id."""
         return self._rows
 
     @property
     def epochs(self) -> Mapping[int, EpochSegments]:
-        """The segments of each leader epoch. An epoch once seen stays."""
+        """The segments of each leader epoch. An epoch is never removed."""
         return self._epochs
 
     def add(self, row: RemoteLogSegmentMetadata) -> Ignored | None:
-        """Apply a segment's first record; the reason if Kafka passes over it."""
+        """Apply a segment's first record; returns the reason if Kafka ignores it."""
         if row.state is not SegmentState.COPY_SEGMENT_STARTED:
             return Ignored.NOT_A_START
         id_ = row.segment_id.id
@@ -104,8 +104,8 @@ class KafkaCache:
         return None
 
     def update(self, update: RemoteLogSegmentMetadataUpdate) -> Ignored | None:
-        """Apply a later record of a segment; the reason if Kafka passes over it. The custom
-        metadata is replaced, also by none.
+        """Apply a later record of a segment; returns the reason if Kafka ignores it. The record's
+        custom metadata replaces the earlier one, also if it has none.
         """
         id_ = update.segment_id.id
         known = self._rows.get(id_)
@@ -116,7 +116,7 @@ class KafkaCache:
             state not in SEGMENT_TRANSITIONS[known.state]
         ):
             return Ignored.INVALID_TRANSITION
-        # Not `replace`, which takes five times as long: there are millions.
+        # Not `replace`, which takes five times as long: there are millions of records.
         row = RemoteLogSegmentMetadata(
             known.segment_id, known.start_offset, known.end_offset, update.broker_id,
             known.max_timestamp_ms, update.event_timestamp_ms, known.leader_epochs,
@@ -138,8 +138,8 @@ class KafkaCache:
         return None
 
     def look_up(self, epoch: int, offset: int) -> RemoteLogSegmentMetadata | None:
-        """The segment that a broker reads the offset of that epoch from; None if it finds none.
-        There is no second look at a longer segment behind a shorter one with a higher start.
+        """The segment from which a broker reads this offset of the epoch; None if it finds none. A
+        longer segment that is hidden by a shorter one with a higher start is not found.
         """
         segments = self._epochs.get(epoch)
         id_ = None if segments is None else segments.floor(offset)
@@ -150,13 +150,13 @@ class KafkaCache:
         return row if offset <= end else None
 
     def highest_offset(self, epoch: int) -> int | None:
-        """The highest offset of the epoch in any segment that ever finished; None: no such one."""
+        """The highest offset of the epoch in all segments that ever finished; None if none did."""
         segments = self._epochs.get(epoch)
         return None if segments is None else segments.highest_offset
 
 
 def knows_nothing(cache: KafkaCache) -> bool:
-    """True of a partition that has no segment, and never had one that finished."""
+    """True if the partition has no segment, and never had a finished one."""
     return not cache.rows and all(
         segments.highest_offset is None or segments.highest_offset < 0
         for segments in cache.epochs.values()
@@ -164,7 +164,7 @@ def knows_nothing(cache: KafkaCache) -> bool:
 
 
 def spans(row: RemoteLogSegmentMetadata) -> Iterator[tuple[int, int, int]]:
-    """(epoch, first offset, last offset) of each leader epoch in the segment."""
+    """Iterate over (epoch, first offset, last offset) of the leader epochs in the segment."""
     for at, (epoch, start) in enumerate(row.leader_epochs):
         is_last = at + 1 == len(row.leader_epochs)
         yield epoch, start, row.end_offset if is_last else row.leader_epochs[at + 1][1] - 1

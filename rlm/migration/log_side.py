@@ -1,4 +1,4 @@
-"""The metadata log as a switch sees it: writes of this node, and reads of its view."""
+"""The metadata log for a switch: writes of this node, and reads of its view."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from rlmm.rows.values import Covered
 from rlmm.segment import RemoteLogSegmentMetadata
 
 IMPORT_DEADLINE_S = 15.0
-"""The deadline of each record of an import."""
+"""Deadline of each record of an import, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSide:
-    """See `switching.LogPort`. `who` stands in the phases that it records."""
+    """See `switching.LogPort`. The phases that it records contain `who`."""
 
     metadata: RemoteLogMetadataManager
     who: str
@@ -43,15 +43,15 @@ class LogSide:
         return self.handing_over.leads()
 
     def standing(self) -> Migration:
-        """The phase by the log as applied here."""
+        """The phase in force, by the log as applied on this node."""
         return self.metadata.migration()
 
     def acknowledged(self, since: int) -> Collection[int]:
-        """The brokers that acknowledged the phase of this record."""
+        """The brokers that acknowledged the phase whose record is at metadata offset `since`."""
         return self.metadata.migration_acknowledged(since)
 
     def partitions(self) -> Collection[TopicIdPartition]:
-        """All delegated partitions of the log."""
+        """All delegated partitions in the log."""
         return [tip for tip in self.metadata.partitions() if self._is_delegated(tip)]
 
     def _is_delegated(self, tip: TopicIdPartition) -> bool:
@@ -59,35 +59,37 @@ class LogSide:
         return state is not None and state.mode is Mode.DELEGATED
 
     async def bring(self, tip: TopicIdPartition, cache: KafkaCache | None, since: int) -> None:
-        """Import a partition, record by record. DifferenceError: the log can't have it."""
+        """Import a partition, record by record. Raises DifferenceError if the metadata log would
+        refuse one of its rows.
+        """
         wrong = [] if cache is None else await asyncio.to_thread(import_problems, tip, cache)
         if wrong:
-            raise DifferenceError(f"the metadata log can't have it: {'; '.join(wrong)}")
+            raise DifferenceError(f"the metadata log would refuse it: {'; '.join(wrong)}")
         row = read_partition_row(self.metadata.rows(), tip)
-        # By the counters: to decode the rows of a large partition takes seconds.
+        # From the counters, since decoding the rows of a large partition takes seconds.
         recorded = 0 if row is None else row.copy_started + row.copy_finished + row.delete_started
         records = await asyncio.to_thread(_planned, tip, cache, since, recorded)
         for record in records:
             await self.metadata.record_move(record, deadline_s=IMPORT_DEADLINE_S)
 
     def newest_topic(self, name: str) -> Uuid:
-        """The id of the topic of that name that the log met last."""
+        """The id of the topic of this name that was recorded last."""
         return self.metadata.newest_topic_id(name)
 
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
-        """Sentences about all that a broker would see otherwise."""
+        """Sentences about all differences that a broker would see."""
         standing = self.standing()
         imported = standing.since if standing.phase is MigrationPhase.SWITCHING else None
         return await asyncio.to_thread(_compared, self.metadata, tip, cache, imported)
 
     def behind_topic(self) -> int:
-        """Number of changes that the topic doesn't have yet."""
+        """The number of changes that the topic does not have yet."""
         shadow = self.metadata.shadow()
         return 0 if shadow is None else shadow.rows
 
     async def begin_shadow(self, since: int, topic_id: Uuid, ends: Sequence[int]) -> None:
-        """Record where the partitions of the topic ended when all was imported: what comes behind
-        is written by this cluster, or by somebody who must not.
+        """Record the ends of the topic's partitions after the import: from there on, only this
+        cluster may write to them.
         """
         positions = tuple(TopicPosition(partition, end) for partition, end in enumerate(ends))
         await self.metadata.record_move(
@@ -107,8 +109,8 @@ class LogSide:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """`comparing.Recorded` by the rows alone, for a thread: the manager remembers decoded rows, for
-    its own thread.
+    """`comparing.Recorded` over the rows, for use in a thread: the manager caches decoded rows, and
+    is not thread-safe.
     """
 
     rows: RowReader

@@ -1,5 +1,5 @@
-"""The part of each node in a move: its broker's acknowledgement, and, on the quorum leader's node,
-the attempt that stands.
+"""The part of each node in a move: it records its broker's acknowledgement, and the quorum's leader
+carries out the attempt in progress.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 0.25
 PAUSE_TOLD_AFTER_S = 30.0
-"""A switch is a pause of copying that people expect; a longer one is told as a problem."""
+"""Time after which a switch, which pauses copying, is reported as a problem, in seconds."""
 ACKNOWLEDGING = "acknowledging the phase of the move"
 CARRYING_OUT = "carrying the move out"
 
 
 @dataclass(slots=True)
 class Moving:
-    """The task of a move, one per node. `last` is the last question of its broker's bridge. A node
-    without a broker records no acknowledgement, and hands what it would carry out over to one that
-    did. `ended` is the last attempt that was under way here.
+    """The tasks of a move; one per node. `last` returns the last call of its broker's bridge. A
+    node without a broker records no acknowledgement, and hands an attempt over to a node that did.
+    `ended` is the last attempt that this node carried out.
     """
 
     metadata: RemoteLogMetadataManager
@@ -47,14 +47,16 @@ class Moving:
 
     @property
     def loops(self) -> tuple[Loop, ...]:
-        """The loops to run while the node does."""
+        """The loops, which run as long as the node."""
         carry_out = Loop("carry a move out", self.carry_out, self.problems)
         if not self.has_broker:
             return (carry_out,)
         return (Loop("acknowledge the phases of a move", self.acknowledge), carry_out)
 
     async def acknowledge(self) -> None:
-        """Record, for ever, that the broker has stopped, whenever its bridge has said so."""
+        """Record that the broker has stopped writing whenever its bridge reports it; runs for
+        ever.
+        """
         while True:
             try:
                 await self._acknowledge()
@@ -71,7 +73,7 @@ class Moving:
             await self.metadata.record_move(MigrationAcknowledged(last.broker_id, stands.since))
 
     async def carry_out(self) -> None:
-        """Carry out, for ever, each attempt that stands while this node leads the quorum."""
+        """Carry out each attempt while this node leads the quorum; runs for ever."""
         ambient = self.around.ambient
         switching = Switching(
             self.log, self.brokers, Time(ambient.monotonic, ambient.sleep), self.deadline_s,
@@ -80,7 +82,7 @@ class Moving:
         while True:
             try:
                 await self._carry_out(switching)
-            except StrandlineError as error:  # as while a snapshot replaces the view
+            except StrandlineError as error:  # such as while a snapshot replaces the view
                 self._log.failed(CARRYING_OUT, error)
             await ambient.sleep(LOOK_EVERY_S)
 
@@ -90,18 +92,18 @@ class Moving:
             await switching.look_on()
             return
         self.ended = self.attempt
-        logger.info("the move: %s begins here", self.attempt.standing.phase.name)
+        logger.info("the move: this node carries out %s", self.attempt.standing.phase.name)
         try:
             await switching.run(self.attempt)
             self._log.works(CARRYING_OUT)
-        except Exception as error:  # noqa: BLE001 - logged, and begun again
+        except Exception as error:  # noqa: BLE001 - logged, and the attempt begins again
             self._log.failed(CARRYING_OUT, error)
             self.attempt.trouble = f"{type(error).__name__}: {error}"
         stands = self.metadata.migration()
-        logger.info("the move: %s, since %s", stands.phase.name, stands.why)
+        logger.info("the move is in phase %s: %s", stands.phase.name, stands.why)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """A pause that takes longer than people expect."""
+        """The problem that an attempt takes longer than PAUSE_TOLD_AFTER_S."""
         attempt = self.attempt
         if attempt is None:
             return ()

@@ -1,9 +1,9 @@
-"""A check that this node's broker knows the newest leaders of the metadata topic.
+"""Checks that this node's broker knows the newest leaders of the metadata topic.
 
-A broker that was cut off from its controller goes on as leader of what it led, for those who don't
-know better, and gives an older end of the partition than its successor: what was written since
-would not be imported. Nobody writes by now, so it is enough that no broker that lives, of which
-each successor is one, knows of a newer leader than the node's own broker.
+A broker that is cut off from its controller still answers as the leader of its partitions, with an
+older end than its successor, and records written since would not be imported. All brokers have
+stopped writing by now, so it is enough that no live broker knows a newer leader than the node's own
+broker: each successor is a live broker.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ async def check_newest(
     of_all: bool = True,
     gone: Mapping[int, tuple[str, int]] = NOWHERE,
 ) -> None:
-    """Ask each broker that `own`, the answer of the node's broker, tells of. RetryLater: that
-    answer is old, or a broker does not tell; without `of_all` such a one is passed over. So is one
-    of `gone`, where brokers were once, that `own` does not tell of.
+    """Ask each broker in `own`, the answer of the node's broker. Raises RetryLater if that answer
+    is older than that of a different broker, or if a broker does not answer; without `of_all` such
+    a broker is skipped. Brokers in `gone` (former brokers with their addresses) that are not in
+    `own` are asked too, and skipped if they do not answer.
     """
     await asyncio.gather(
         *(
@@ -52,15 +53,15 @@ async def check_newest(
             why = why_old(own, told)
         if why is not None:
             raise RetryLater(
-                f"what this node's broker knows of {TOPIC} may be old, by broker {node_id}: {why}"
+                f"this node's broker may have old metadata of {TOPIC}, by broker {node_id}: {why}"
             )
 
 
 async def _check_gone(
     view: BrokerView, own: TopicLeaders, node_id: int, address: tuple[str, int]
 ) -> None:
-    """Check that a broker is gone which does not live by the word of this node's own. RetryLater if
-    it answers: this node's broker is wrong about it then, or about more.
+    """Check a former broker that is not live by this node's own broker. Raises RetryLater if it
+    answers with something newer: then the answer of this node's broker is old.
     """
     try:
         async with asyncio.timeout(GONE_DEADLINE_S):
@@ -69,9 +70,7 @@ async def _check_gone(
         return
     why = None if isinstance(told, BrokerError) else why_old(own, told)
     if why is not None:
-        raise RetryLater(
-            f"broker {node_id} answers, and does not live by the word of this node's broker: {why}"
-        )
+        raise RetryLater(f"broker {node_id} answers, but is not live for this node's broker: {why}")
 
 
 async def _asked(
@@ -85,18 +84,20 @@ async def _asked(
             connection.abort()
     except StrandlineError as error:
         raise RetryLater(
-            f"broker {node_id} at {host}:{port} can't be asked who leads {TOPIC}: {error}"
+            f"broker {node_id} at {host}:{port} can't be asked for the leaders of {TOPIC}: {error}"
         ) from error
 
 
 def why_old(own: TopicLeaders, other: TopicLeaders) -> str | None:
-    """Something that another broker knows and `own` does not; None: nothing newer."""
+    """A sentence about newer metadata of a different broker that `own` lacks; None if there is
+    none.
+    """
     if other.topic_id != own.topic_id:
-        return f"it knows it by another id, {other.topic_id} instead of {own.topic_id}"
+        return f"there its id is {other.topic_id} instead of {own.topic_id}"
     if len(other.leaders) > len(own.leaders):
-        return f"it knows {len(other.leaders)} partitions instead of {len(own.leaders)}"
+        return f"there it has {len(other.leaders)} partitions instead of {len(own.leaders)}"
     for node_id in sorted(other.addresses.keys() - own.addresses.keys()):
-        return f"it knows the broker {node_id}, too"
+        return f"it also knows the broker {node_id}"
     for partition, epoch in sorted(other.epochs.items()):
         known = own.epochs.get(partition, -1)
         if epoch > known:

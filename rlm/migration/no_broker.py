@@ -1,5 +1,5 @@
-"""Ports of a node without a broker: it sees nothing of the Kafka cluster, so that another node has
-to carry a move out and keep the metadata topic up.
+"""The ports of a node without a broker: it does not see the Kafka cluster, so a different node has
+to carry a move out and keep the metadata topic up to date.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from rlm.migration.shadow_writer import TopicSession
 from rlm.migration.switching import TopicSource
 
 NO_BROKER = (
-    "this node leads the metadata quorum and has no broker (kafka.broker), and no voter beside a "
-    "broker of the move could take over. Start one, or make a node beside such a broker a voter "
-    "(`strandline quorum add-voter`); it takes over by itself"
+    "this node leads the metadata quorum but has no broker (kafka.broker), and no voter beside a "
+    "broker of the move can take over. Start such a voter, or make a node beside such a broker a "
+    "voter (`strandline quorum add-voter`); it takes over by itself"
 )
 SHADOW_LIMITS = ShadowLimits(hand_over_after_s=0.0, hand_over_every_s=60.0)
-"""The limits of a node without a broker: another node is to write at once. Of two such nodes that
-took each other for one with a broker, each leads long enough to be told.
+"""The limits of a node without a broker: it hands over at once. If two such nodes hand over to each
+other by mistake, each leads long enough for the problem to be reported.
 """
 
 

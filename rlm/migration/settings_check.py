@@ -1,4 +1,4 @@
-"""A check that the metadata topic keeps its records for ever."""
+"""Checks that the metadata topic keeps its records for ever."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FOR_EVER = "-1"
 
 
 async def checked_settings(view: BrokerView) -> Check:
-    """The check by the broker's word. RetryLater: it does not answer."""
+    """The check of the topic's configs from the broker. Raises RetryLater if it does not answer."""
 
     async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
         return await broker_requests.topic_configs(connection, [TOPIC], CONFIG_KEYS)
@@ -29,7 +29,7 @@ async def checked_settings(view: BrokerView) -> Check:
 
 
 def check_settings(configs: Mapping[str, str] | BrokerError) -> Check:
-    """Check that the topic keeps every record for ever."""
+    """Check that the topic's configs keep every record for ever."""
     name = "settings of the topic"
     if isinstance(configs, BrokerError):
         return Check(
@@ -52,6 +52,6 @@ def check_settings(configs: Mapping[str, str] | BrokerError) -> Check:
             name,
             False,
             f"{'; '.join(wrong)}: with these the broker removes records of segments that are still "
-            "in the store. Set them back with kafka-configs, then look at the next checks",
+            "in the store. Correct them with kafka-configs, then see the next checks",
         )
     return Check(name, True, "records are kept for ever")

@@ -1,7 +1,7 @@
-"""Keeps Kafka's own metadata topic up with the metadata log after a move, so that it can go back.
+"""Keeps Kafka's own metadata topic up to date with the metadata log after a move, for a way back.
 
-The task of every node, at work on that of the quorum's leader alone, in phases QUORUM and BACK. A
-late leader does no harm: `shadow_writer.py`.
+Every node has this task, but only that of the quorum's leader works, in the phases QUORUM and BACK.
+A deposed leader that still writes does no harm, see `shadow_writer.py`.
 """
 
 from __future__ import annotations
@@ -25,20 +25,21 @@ from rlmm.records.kafkas_records import partition_of_value
 
 logger = logging.getLogger(__name__)
 
-WORK = "keeping Kafka's metadata topic up with the metadata log"
+WORK = "keeping Kafka's metadata topic up to date with the metadata log"
 OVER = "the move is DONE"
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowLimits:
-    """`poll_s`: pause between two looks for changes while this node writes, `idle_s` otherwise. The
-    topic is read on, and what is written reported, `look_after_s` after a change, and every
-    `look_every_s`; at once, if so many changes are written that no others are seen behind them.
-    `deadline_s` bounds a round, `retry_s` is the pause after a failed one, `fenced_s` that after
-    another node's writer began; trouble is told after `told_after_s`. After `hand_over_after_s` of
-    it another node is let write, every `hand_over_every_s`; while none can, that is tried every
-    `hand_over_retry_s`. `transaction` bounds the work at a stretch on the event loop,
-    `transactions_max` a round's.
+    """The timing of the task. `poll_s`: pause between two rounds while this node writes; `idle_s`:
+    pause otherwise. `look_after_s` after a change, and every `look_every_s`, the topic is read to
+    its end and the written changes are reported; at once if so many are unreported that further
+    ones are not seen. `deadline_s`: limit of a round. `retry_s`: pause after a failed round;
+    `fenced_s`: pause after the writer of a different node fenced this one. `told_after_s`: a
+    failure that lasts longer is a problem. `hand_over_after_s`: a failure that lasts longer makes
+    the node hand over, again every `hand_over_every_s`, or every `hand_over_retry_s` while no node
+    can take over. `transaction` limits the work at a time on the event loop, `transactions_max` the
+    transactions of a round.
     """
 
     poll_s: float = 0.1
@@ -60,9 +61,9 @@ class ShadowLimits:
 
 @dataclass(slots=True)
 class ShadowTask:
-    """The task that keeps the topic up, one per node. `new_topic` makes the port to the topic, once
-    it is needed. `hand_over` lets a node beside a broker that acknowledged a phase since this
-    metadata offset lead, and is false if none can.
+    """The task that keeps the topic up to date; one per node. `new_topic` makes the port to the
+    topic when it is needed. `hand_over` transfers the leadership to a node beside a broker that
+    acknowledged a phase since the given metadata offset; False if none can lead.
     """
 
     metadata: RemoteLogMetadataManager
@@ -80,7 +81,7 @@ class ShadowTask:
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
 
     async def run(self) -> None:
-        """Work for as long as the node runs; a failed step is reported and repeated."""
+        """Work as long as the node runs; a failed round is logged and repeated."""
         try:
             while True:
                 await self.around.ambient.sleep(await self.round())
@@ -88,8 +89,8 @@ class ShadowTask:
             await self._stop()
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The reason why the way back is closed, who else writes to the topic, or why this node
-        gets nowhere; in one line.
+        """The problems in one line: there is no way back any more, a foreign writer writes to the
+        topic, or this node can't keep it up to date.
         """
         told: list[str] = []
         with suppress(RetryLater):  # while a snapshot replaces the view
@@ -98,14 +99,14 @@ class ShadowTask:
                 told += _of_state(shadow)
         standing = self.around.ambient.monotonic() - self._trouble_since
         if self._trouble and standing >= self.limits.told_after_s:
-            told.append(f"Kafka's metadata topic is not kept up: {self._trouble}")
+            told.append(f"Kafka's metadata topic is not kept up to date: {self._trouble}")
         return (NodeProblem(ProblemArea.MIGRATION, None, "; ".join(told)),) if told else ()
 
     async def round(self) -> float:
-        """One round; the pause before the next one, in seconds."""
+        """Do one round; returns the pause before the next one, in seconds."""
         try:
             return await self._round()
-        except RetryLater as error:  # of the view, while a snapshot replaces it
+        except RetryLater as error:  # the view, while a snapshot replaces it
             self._log.failed(WORK, error)
             return self.limits.idle_s
 
@@ -122,7 +123,7 @@ class ShadowTask:
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 await self._step(log, now)
-        except Exception as error:  # noqa: BLE001 - reported, logged, repeated
+        except Exception as error:  # noqa: BLE001 - it is logged, and the round repeated
             pause = self._failed(error)
             await self._let_another(error)
             return pause
@@ -164,7 +165,7 @@ class ShadowTask:
         self._trouble = text
         pause = self.limits.retry_s
         if isinstance(error, Fenced):
-            # The other one may lead by now, and this node not know.
+            # The node that fenced this one may be the leader by now.
             pause = self.limits.fenced_s
         elif not isinstance(error, Conflict):
             self._log.failed(WORK, error)
@@ -172,8 +173,8 @@ class ShadowTask:
         return min(pause, self.limits.idle_s)
 
     async def _let_another(self, error: Exception) -> None:
-        """Let a node write whose broker may know more, or have given its user more rights. In BACK
-        the attempt does so. A fenced writer or a lost way back is no trouble of this node's.
+        """Hand over to a node whose broker may answer, or whose user may have the missing rights.
+        In BACK the attempt does this. After fencing or a lost way back it would not help.
         """
         shadow, phase = self.metadata.shadow(), self.metadata.migration().phase
         if shadow is None or phase is not MigrationPhase.QUORUM:
@@ -197,13 +198,13 @@ class ShadowTask:
 def _of_state(shadow: Shadow) -> Iterator[str]:
     if shadow.foreign:
         yield (
-            f"nothing is deleted: {shadow.foreign}. Stop it; then `strandline migrate back`, whose "
-            "comparison tells whether it did harm, or `strandline migrate finish`"
+            f"no segment is deleted: {shadow.foreign}. Stop it; then run `strandline migrate "
+            "back`, which compares topic and log, or `strandline migrate finish`"
         )
     if shadow.incomplete:
         yield (
-            "there is no way back into Kafka's metadata topic, which lacks changes for good: "
-            f"{shadow.incomplete}. The metadata log is whole: `strandline migrate finish`"
+            "there is no way back to Kafka's metadata topic, which lacks changes for good: "
+            f"{shadow.incomplete}. The metadata log is whole: run `strandline migrate finish`"
         )
 
 
@@ -218,7 +219,7 @@ class _Log:
         if shadow is None or phase in (MigrationPhase.QUORUM, MigrationPhase.BACK):
             return shadow
         if phase is MigrationPhase.DONE:
-            return replace(shadow, incomplete=OVER)  # what waits is dropped
+            return replace(shadow, incomplete=OVER)  # the unwritten changes are dropped
         return None
 
     def positions(self) -> Iterable[TopicPosition]:

@@ -1,11 +1,10 @@
-"""The next transaction that brings the metadata topic after the metadata log. Pure.
+"""Plans the next transaction that writes changes of the metadata log to the metadata topic. Pure.
 
-Kafka's own manager reads uncommitted records, so what stands in the topic counts, whether its
-transaction was committed, aborted or never ended. Each record that is written here names the
-metadata offset of the row it was made from. In each partition of the topic these ascend, and the
-last one found there is where the next writer resumes: a row at or below it is written, one above is
-not. A row that was written twice could bring a segment back whose deletion is finished, one that is
-left out could hide a segment for ever.
+Kafka's own manager reads uncommitted records, so every record in the topic counts, regardless of
+the end of its transaction. Each record of the shadow has the metadata offset of its row in a
+header. In each partition of the topic these ascend, and the next writer resumes after the last one:
+rows at or below it are written, rows above it are not. A row that is written twice could bring back
+a segment whose deletion is finished; a row that is left out could hide a segment for ever.
 """
 
 from __future__ import annotations
@@ -17,17 +16,19 @@ from itertools import islice
 from kafka_formats.errors import InternalError
 
 HEADER = "strandline.metadata.offset"
-"""The header with the metadata offset, eight bytes, big-endian."""
+"""Name of the header with the metadata offset: eight bytes, big-endian."""
 FILLER_HEADER = "strandline.filler"
-"""The header of a record that says nothing, so that a partition does not end with a marker."""
+"""Name of the header of a filler, a record that only keeps a partition from ending with a
+marker.
+"""
 _HEADER_BYTES = 8
 NONE_WRITTEN = -1
 
 
 @dataclass(frozen=True, slots=True)
 class ShadowRow:
-    """A change that is to be in the topic: metadata offset, time of its batch in the metadata log,
-    the topic's partition, and the record's value.
+    """A change to write to the topic: its metadata offset, the time of its batch in the metadata
+    log, the topic's partition, and the record's value.
     """
 
     offset: int
@@ -38,8 +39,8 @@ class ShadowRow:
 
 @dataclass(frozen=True, slots=True)
 class FoundRecord:
-    """A record of the topic: its offset there, and the metadata offset that it names; None: it was
-    not written by a shadow.
+    """A record of the topic: its offset there, and the metadata offset in its header; None if no
+    shadow wrote it.
     """
 
     topic_offset: int
@@ -49,9 +50,8 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """A partition of the topic, read up to `next_offset`, exclusive. `last_read` is the highest
-    metadata offset found below that, `last` the highest that is there: own writes are known before
-    they are read.
+    """A partition of the topic, read up to `next_offset` (exclusive). `last_read` is the highest
+    metadata offset that was read; `last` includes this node's writes that were not read back yet.
     """
 
     next_offset: int = 0
@@ -61,7 +61,7 @@ class Tail:
 
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
-    """Bounds of one transaction, and of the rows that are looked at for it."""
+    """The limits of one transaction, and of the rows that are examined for it."""
 
     rows_max: int = 1_000
     bytes_max: int = 512 * 1024
@@ -70,8 +70,8 @@ class TransactionLimits:
 
 @dataclass(frozen=True, slots=True)
 class ReadTail:
-    """Result of reading on. `foreign` is the first record that no shadow wrote, `disorder` the
-    first whose metadata offset is not above the one before.
+    """The tail after more records. `foreign` is the first record that no shadow wrote, `disorder`
+    the first whose metadata offset is not above that of the one before.
     """
 
     tail: Tail
@@ -81,9 +81,9 @@ class ReadTail:
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """Rows to be written, by the topic's partition, ascending. `written_up_to`: every row at or
-    below it is in the topic already; None: the lowest one is not. `hides_others`: these are as many
-    as are looked at, so others behind them are not seen until a report removes them.
+    """The rows to write, by the topic's partition, ascending. `written_up_to`: every row at or
+    below it is in the topic; None if the lowest row is not. `hides_others`: all examined rows are
+    written, so that further rows are not seen until a report removes these.
     """
 
     rows: Mapping[int, Sequence[ShadowRow]] = field(default_factory=dict)
@@ -92,12 +92,12 @@ class Transaction:
 
 
 def header_value(metadata_offset: int) -> bytes:
-    """The header's value."""
+    """The value of the header for this metadata offset."""
     return metadata_offset.to_bytes(_HEADER_BYTES, "big", signed=True)
 
 
 def metadata_offset_in(headers: Iterable[tuple[str, bytes | None]]) -> int | None:
-    """The metadata offset in a record's headers; None: it has none that is well-formed."""
+    """The metadata offset in a record's headers; None if there is no well-formed one."""
     for key, value in headers:
         if key == HEADER and value is not None and len(value) == _HEADER_BYTES:
             return int.from_bytes(value, "big", signed=True)
@@ -105,7 +105,7 @@ def metadata_offset_in(headers: Iterable[tuple[str, bytes | None]]) -> int | Non
 
 
 def tail_after(tail: Tail, records: Iterable[FoundRecord], next_offset: int) -> ReadTail:
-    """The tail after more records of its partition, whatever became of their transactions."""
+    """The tail after more records of its partition, including those of aborted transactions."""
     last, foreign, disorder = tail.last_read, None, None
     for found in records:
         if found.metadata_offset is None:
@@ -120,8 +120,8 @@ def tail_after(tail: Tail, records: Iterable[FoundRecord], next_offset: int) -> 
 def differing(
     records: Iterable[FoundRecord], kept: Callable[[int], bytes | None]
 ) -> FoundRecord | None:
-    """The first record that is another one than the row of the same metadata offset, where such a
-    row is kept: it comes from a history that the metadata log has lost.
+    """The first record whose value differs from that of the kept row of its metadata offset, if
+    there is such a row: the record is from a history that the metadata log has lost.
     """
     for found in records:
         if found.metadata_offset is not None:
@@ -134,8 +134,8 @@ def differing(
 def next_transaction(
     rows: Iterable[ShadowRow], tails: Mapping[int, Tail], limits: TransactionLimits
 ) -> Transaction:
-    """The next rows to write of `rows`, which ascend and begin at the lowest one that is kept.
-    Partitions without a tail can't be written now: their rows wait, those of others don't.
+    """The next rows to write. `rows` ascend and begin at the lowest kept one. Partitions without a
+    tail can't be written now; their rows wait, those of other partitions don't.
     """
     chosen: dict[int, list[ShadowRow]] = {}
     count = size_bytes = looked_at = 0
@@ -143,7 +143,7 @@ def next_transaction(
     all_written, before = True, NONE_WRITTEN
     for row in islice(rows, limits.looked_at_max):
         if row.offset <= before:
-            raise InternalError(f"row {row.offset} of the shadow follows {before}")
+            raise InternalError(f"row {row.offset} of the shadow comes after row {before}")
         before = row.offset
         looked_at += 1
         tail = tails.get(row.partition)
@@ -164,7 +164,7 @@ def next_transaction(
 
 
 def after_writing(tails: Mapping[int, Tail], written: Transaction) -> dict[int, Tail]:
-    """The tails once a transaction is committed."""
+    """The tails after the transaction was committed."""
     after = dict(tails)
     for partition, rows in written.rows.items():
         after[partition] = replace(after[partition], last=rows[-1].offset)
@@ -172,16 +172,16 @@ def after_writing(tails: Mapping[int, Tail], written: Transaction) -> dict[int, 
 
 
 def lost_records(tail: Tail, *, start: int, end: int) -> str | None:
-    """The reason why a partition that goes from `start` to `end`, exclusive, is not the one that
-    was read up to `tail` any more; None: it is.
+    """The reason why a partition with the offsets [start, end) is no longer the one that was read
+    up to `tail`; None if it is.
     """
     if start > 0:
         return (
-            f"it begins at offset {start}: the records before are gone (retention, DeleteRecords)"
+            f"it begins at offset {start}: earlier records were deleted (retention, DeleteRecords)"
         )
     if end < tail.next_offset:
         return (
-            f"it ends at offset {end}, and had records up to {tail.next_offset}: they were lost "
-            "(an unclean election), or the topic was made anew"
+            f"it ends at offset {end}, but had records up to {tail.next_offset}: they were lost "
+            "(an unclean election), or the topic was recreated"
         )
     return None

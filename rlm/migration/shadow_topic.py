@@ -1,9 +1,8 @@
-"""The metadata topic as the shadow's writer reads and writes it: `ShadowTopic` over connections to
-its brokers.
+"""The metadata topic for the shadow's writer: `ShadowTopic` over connections to its brokers.
 
-A partition is read over the very connection that it is written by. A leader that was deposed and
-does not know it has an older end, and can't append for all replicas, either; the session is over
-with its first lost connection.
+A partition is read and written over the same connection. A deposed leader that does not know it has
+an older end, but its appends also fail, since it can't replicate them; the session ends with the
+first lost connection.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
 
 PARTITIONS_PER_REQUEST_MAX = 2_000
 READ_BYTES = 64 * 1024
-"""Bytes that are read at a time: few, since they are decoded on the node's event loop."""
+"""Limit of the bytes of one Fetch, since they are decoded on the node's event loop."""
 
 
 _FILLER = encode_segment_record(
@@ -49,17 +48,19 @@ _FILLER = encode_segment_record(
         PartitionDeleteState.DELETE_PARTITION_FINISHED,
     )
 )
-"""The end of a partition that no broker has: Kafka's own manager passes over it."""
+"""A filler: the end of the deletion of a partition that no broker has; Kafka's own manager ignores
+it.
+"""
 
 
 def transactional_id(cluster_id: str) -> str:
-    """The id by which the writers of a Strandline cluster fence each other."""
+    """The transactional id with which the writers of a Strandline cluster fence each other."""
     return f"strandline-shadow-{cluster_id}"
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaTopic:
-    """`ShadowTopic` by the node's own broker, which knows the others."""
+    """`ShadowTopic` over the node's own broker, which knows the other brokers."""
 
     view: BrokerView
     transactional_id: str
@@ -68,12 +69,12 @@ class KafkaTopic:
     limits: ProducerLimits = field(default_factory=ProducerLimits)
 
     async def open(self) -> KafkaSession:
-        """Fence all earlier writers. Refused: the node's user lacks a permission. RetryLater: a
-        broker knows newer leaders than the node's own.
+        """Fence all earlier writers. Raises Refused if the node's user lacks a permission,
+        RetryLater if a broker knows newer leaders than the node's own broker.
         """
         first = await leaders_of_topic(self.view)
         if not first.addresses:
-            raise RetryLater("no broker is known")
+            raise RetryLater("this node's broker knows no live broker")
         own = self.view.node_id
         node_id = own if own in first.addresses else min(first.addresses)
         connection = await self.view.connect_to(node_id, *first.addresses[node_id])
@@ -88,7 +89,7 @@ class KafkaTopic:
         finally:
             await connection.close()
         try:
-            # Once more, now that nobody else writes: the leaders of what is read from here on.
+            # Ask again after fencing: the partitions are read from these leaders.
             leaders = await leaders_of_topic(self.view)
             await check_newest(self.view, leaders, of_all=False)
             return KafkaSession(producer, leaders, self.now_ms)
@@ -102,7 +103,7 @@ class KafkaTopic:
 
 @dataclass(slots=True)
 class KafkaSession:
-    """`TopicSession`."""
+    """`TopicSession` over connections to the leaders."""
 
     producer: TransactionalProducer
     leaders: TopicLeaders
@@ -129,11 +130,11 @@ class KafkaSession:
             except RetryLater:
                 if self.producer.has_connected(leader):
                     raise
-                continue  # as if its partitions had none
+                continue  # its partitions count as leaderless
             starts = await _offsets(connection, partitions, EARLIEST)
             ends = await _offsets(connection, partitions, LATEST)
             found |= {each: (starts[each], ends[each]) for each in partitions}
-        if self._unsettled is None:  # what ended before may have left a marker anywhere
+        if self._unsettled is None:  # an earlier writer may have left a marker in any partition
             self._unsettled = {each for each, (_, end) in found.items() if end > 0}
         return found
 
@@ -162,7 +163,7 @@ class KafkaSession:
         return found, records.next_offset
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
-        # As any producer: a broker may refuse other times.
+        # The present time, as any producer uses: a broker may refuse older times.
         now_ms = self.now_ms()
         await self.producer.write(
             TOPIC,

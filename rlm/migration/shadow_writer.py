@@ -1,11 +1,11 @@
-"""Brings the metadata topic after the metadata log, transaction by transaction.
+"""Writes the changes of the metadata log to the metadata topic, transaction by transaction.
 
-Whoever writes has fenced all others first and then read each partition to its end: what it finds
-there can't change any more but by itself. So it does not matter who leads the quorum: the rows are
-the same on every node, and a late leader finds that its rows are written. After any error the
-session is dropped, and the next step begins with fencing and reading again.
+A writer first fences all other writers and then reads each partition to its end; after that only it
+can change the topic. So two nodes that both think they lead the quorum do no harm: the rows are the
+same on every node, and the later writer finds them written. After any error the session is dropped,
+and the next step fences and reads again.
 
-The ports are made of other parts by `shadow_topic.py` and `shadow.py`; simulations have their own.
+`shadow_topic.py` and `shadow.py` have the ports; simulations have their own.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ from rlmm.records.control_records import ShadowWritten
 
 
 class TopicSession(Protocol):
-    """The topic, from fencing all earlier writers to the first error. Calls raise RetryLater or
-    Fenced; after that only `close` is called.
+    """A session with the topic, from fencing all earlier writers to the first error. Calls raise
+    RetryLater or Fenced; after that only `close` may be called.
     """
 
     @property
@@ -52,52 +52,51 @@ class TopicSession(Protocol):
     def partitions(self) -> int: ...
 
     async def extents(self) -> Mapping[int, tuple[int, int]]:
-        """First offset and end, exclusive, of all that is readable of each partition. Those without
-        a leader are left out.
+        """The first offset and the end (exclusive) of each partition. Partitions without a leader
+        are left out.
         """
 
     async def read(self, partition: int, start: int, end: int) -> tuple[Sequence[FoundRecord], int]:
-        """Some of the records of [`start`, `end`), those of aborted transactions included, and the
-        offset up to which these are all: above `start`.
+        """Records from `start` on, below `end`, including those of aborted transactions, and the
+        offset up to which (exclusive) these are all records; it is above `start`.
         """
 
     async def write(self, rows: Mapping[int, Sequence[ShadowRow]]) -> None:
         """Append the rows of each partition, in order, in one transaction, and commit it."""
 
     async def settle(self) -> bool:
-        """Append a record that says nothing to each partition that may end with a transaction's
-        marker; False: there is none. Kafka's own manager is never ready with a partition whose end
-        is no record.
+        """Append a filler to each partition that may end with a transaction marker, since Kafka's
+        own manager waits for ever for a record at the end. False if there is no such partition.
         """
 
     async def close(self) -> None: ...
 
 
 class ShadowTopic(Protocol):
-    """Opens sessions."""
+    """Opens sessions with the topic."""
 
     async def open(self) -> TopicSession:
-        """Fence all earlier writers: nothing of theirs is appended any more."""
+        """Fence all earlier writers, which can't append any more, and open a session."""
 
 
 class ShadowLog(Protocol):
-    """The metadata log, as this node has applied it."""
+    """The metadata log, as applied on this node."""
 
     def shadow(self) -> Shadow | None:
-        """The state of the shadow; None if nothing is to be written in this phase."""
+        """The state of the shadow; None in a phase in which it does not write."""
 
     def positions(self) -> Iterable[TopicPosition]: ...
 
     def outbox(self) -> Iterator[OutboxRow]:
-        """The rows, ascending; the caller reads a bounded number."""
+        """The rows that are not reported as written yet, ascending; read a limited number."""
 
     def outbox_value(self, offset: int) -> bytes | None:
-        """The value of the row at this metadata offset; None: there is none."""
+        """The value of the row at this metadata offset; None if there is none."""
 
     def applied_offset(self) -> int: ...
 
     async def catch_up(self) -> None:
-        """Return once all is applied that was committed when this was called."""
+        """Wait until all records are applied that were committed when this was called."""
 
     async def report(self, report: ShadowWritten) -> None: ...
 
@@ -107,11 +106,13 @@ PartitionOf = Callable[[bytes], TopicIdPartition]
 
 SETTLED_AFTER_MAX = 5
 NEWS_RECORDS = 1_000
-"""A position that moved on by so many records of the topic is reported for that alone."""
+"""Number of the topic's records after which a position is reported, even without new changes."""
 
 
 def _is_news(tail: Tail, known: TopicPosition | None) -> bool:
-    """True unless only markers are new: reading these again costs less than a record of the log."""
+    """True if the position has to be reported. If only few markers are new, reading them again
+    costs less than a record in the log.
+    """
     return (
         known is None
         or tail.last_read > known.last
@@ -121,10 +122,9 @@ def _is_news(tail: Tail, known: TopicPosition | None) -> bool:
 
 @dataclass(slots=True)
 class ShadowWriter:
-    """Writes to the metadata topic, one per node; for one caller at a time. `partition_of` tells
-    whose change a value is. Records that are missing from the topic are believed to be lost once
-    that was seen for `lost_after_s`: a broker that was deposed and does not know it has an older
-    end.
+    """Writes to the metadata topic; one per node, for one caller at a time. `partition_of` returns
+    the partition that a value changes. Records that are missing from the topic count as lost only
+    after `lost_after_s`, since a deposed broker that does not know it has an older end.
     """
 
     topic: ShadowTopic
@@ -143,10 +143,11 @@ class ShadowWriter:
     _hides_others: bool = field(default=False, init=False)
 
     async def step(self) -> bool:
-        """Write one transaction, or remove rows that nobody needs; False: there are none.
+        """Write one transaction, or remove rows that are not needed any more; False if there are
+        none.
 
-        Conflict: the topic is not what was written; that is in the log now, too. Errors of the
-        ports end the session.
+        Raises Conflict if the topic does not have what was written; that is recorded then. Errors
+        of the ports end the session.
         """
         self._hides_others = False
         shadow = self.log.shadow()
@@ -167,19 +168,21 @@ class ShadowWriter:
 
     @property
     def needs_look(self) -> bool:
-        """True if the last step saw none but rows that are written, and others may wait behind
-        them: a look reports these, and so makes room.
+        """True if the last step found only written rows, and further rows may follow: `look`
+        reports these, which removes them.
         """
         return self._hides_others
 
     async def look(self) -> None:
-        """Read each partition on to its end, and report what is written. Errors: `step`."""
+        """Read each partition to its end, and report the written rows. Errors are those of
+        `step`.
+        """
         shadow = self.log.shadow()
         if shadow is None or shadow.incomplete:
             return
         try:
             session = await self._opened(shadow)
-            for _ in range(SETTLED_AFTER_MAX):  # a marker may come after its transaction's end
+            for _ in range(SETTLED_AFTER_MAX):  # a marker may appear after its transaction ended
                 await self._read_all(session)
                 if self._waits(session) or not await session.settle():
                     break
@@ -194,14 +197,14 @@ class ShadowWriter:
 
     @property
     def unread(self) -> frozenset[int]:
-        """Partitions of the topic that had no leader when they were to be read."""
+        """The topic's partitions that could not be read, since they had no leader."""
         return frozenset(self._unread)
 
     async def close(self) -> None:
-        """Drop the session. Idempotent."""
+        """Close the session, if there is one."""
         session, self._session = self._session, None
         self._tails.clear()
-        self._foreign = ""  # what is not in the log is found again
+        self._foreign = ""  # a foreign record that was not reported is found again
         if session is not None:
             await session.close()
 
@@ -210,7 +213,7 @@ class ShadowWriter:
             await self.close()
         if self._session is None:
             self._session = await self.topic.open()
-            # By then this node knows all that an earlier writer may have written.
+            # After this, this node has all rows that an earlier writer may have written.
             await self.log.catch_up()
             self._begun = self._now().begun
             await self._read_all(self._session)
@@ -219,7 +222,7 @@ class ShadowWriter:
     def _now(self) -> Shadow:
         shadow = self.log.shadow()
         if shadow is None:
-            raise RetryLater("nothing is to be written in this phase any more")
+            raise RetryLater("the move is in a phase in which the topic is not written")
         return shadow
 
     async def _read_all(self, session: TopicSession) -> None:
@@ -228,8 +231,8 @@ class ShadowWriter:
         if shadow.topic_id != ZERO_UUID and known != (session.topic_id, session.partitions):
             await self._give_up(
                 session,
-                f"the topic had id {shadow.topic_id} and {shadow.partitions} partitions, and has "
-                f"id {session.topic_id} and {session.partitions}: it was made anew, or widened",
+                f"the topic had id {shadow.topic_id} and {shadow.partitions} partitions, but now "
+                f"{session.topic_id} and {session.partitions}: it was recreated, or widened",
             )
         positions = {each.partition: each for each in self.log.positions()}
         extents = await session.extents()
@@ -249,7 +252,9 @@ class ShadowWriter:
     async def _read(
         self, session: TopicSession, partition: int, known: Tail | None, end: int
     ) -> None:
-        """`known` None: nobody has looked at the partition yet; all of it was there before."""
+        """Read a partition to `end`. `known` None: it was never read before, so its records are
+        from before the shadow.
+        """
         tail = known or Tail()
         while tail.next_offset < end:
             records, next_offset = await session.read(partition, tail.next_offset, end)
@@ -262,8 +267,8 @@ class ShadowWriter:
             if read.foreign is not None and known is not None:
                 self._foreign = self._foreign or (
                     f"partition {partition} of the topic has a record at offset "
-                    f"{read.foreign.topic_offset} that no node of this cluster wrote: a broker may "
-                    "run with Kafka's own metadata manager"
+                    f"{read.foreign.topic_offset} that no node of this cluster wrote, so a broker "
+                    "may run with Kafka's own metadata manager"
                 )
             tail = read.tail
         self._tails[partition] = tail
@@ -280,8 +285,8 @@ class ShadowWriter:
             return None
         named = read.tail.last_read if other is None else other.metadata_offset
         return (
-            f"{where} has a change of metadata offset {named} that is not in this metadata log: it "
-            "was restarted from an older state"
+            f"{where} has a change with metadata offset {named} that is not in this metadata log, "
+            "which was restarted from an older state"
         )
 
     async def _lost(self, session: TopicSession, why: str) -> None:
@@ -298,8 +303,8 @@ class ShadowWriter:
         raise Conflict(why, reason="SHADOW_INCOMPLETE")
 
     async def _report(self, session: TopicSession) -> bool:
-        """Report what the log does not know yet; False: nothing. A position beyond a foreign record
-        is reported together with it, so that no later reader passes it by.
+        """Report the news to the log; False if there are none. A foreign record is reported
+        together with the positions after it, so that no later reader misses it.
         """
         shadow = self._now()
         transaction = next_transaction(self._rows(session), self._tails, self.limits)

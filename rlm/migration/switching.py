@@ -1,10 +1,12 @@
-"""Carries the truth from the topic into the metadata log, or back. Each step may be done twice.
+"""Carries out the switch from the topic to the metadata log, or the way back. Each step may be
+repeated.
 
-Forth (SWITCHING): silence, read and import, compare, QUORUM. Back (BACK): silence, the topic has
-all that the log has, compare, KAFKA. A difference, or an attempt that is not through at its
-deadline, returns to where it came from, with the reason. Whoever takes an attempt over after a
-crash begins it again, and comes to the same. A node whose own broker is silent, or that has none,
-sees nothing of the Kafka cluster, and lets another one carry the attempt out.
+Forth (phase SWITCHING): wait until brokers stop writing, read and import, compare, then QUORUM.
+Back (phase BACK): wait until brokers stop writing and until the topic has all changes of the log,
+compare, then KAFKA. After a difference or its deadline an attempt returns to the phase before it,
+with the reason. A node that takes an attempt over after a crash begins it again, with the same
+result. A node whose own broker does not answer, or that has none, does not see the Kafka cluster,
+and hands the attempt over.
 """
 
 from __future__ import annotations
@@ -30,72 +32,78 @@ from rlmm.migration_phase import RETURNS_TO, Migration, MigrationPhase
 from rlmm.records.control_records import WHY_CHARACTERS_MAX
 
 CLOCKS_DIFFER_S = 1.0
-"""The clocks of a broker and this node may run apart so far within a lease."""
+"""Limit of the difference between a broker's clock and this node's within a lease, in seconds."""
 LOOK_EVERY_S = 0.25
 RETRY_AFTER_S = 1.0
 OWN_SILENT_S = 4.0
-"""The silence of its own broker after which a node hands the move over. It is less than the 9 s for
-which Kafka's controller takes a silent broker for living: so the node that takes over still sees it
-living.
+"""Silence of its own broker after which a node hands the move over, in seconds. It is shorter than
+the 9 s after which Kafka's controller fences a silent broker, so that the node that takes over
+still sees it as live.
 """
 DIFFERENCES_TOLD_MAX = 5
 
 
 class _OverError(Exception):
-    """The attempt is over, or another node's."""
+    """The attempt is over, or a different node carries it out."""
 
 
 class DifferenceError(Exception):
-    """The log and the topic, or the topic and what can be moved, differ: no attempt mends that."""
+    """The log and the topic differ, or the topic can't be imported; a retry does not help."""
 
 
 class LogPort(Protocol):
-    """The metadata log's side. What it writes is applied here when it returns."""
+    """The metadata log. A write is applied on this node when it returns."""
 
     def leads(self) -> bool:
-        """True while this node leads the quorum: then it carries attempts out."""
+        """True while this node leads the quorum, and so carries attempts out."""
 
     def standing(self) -> Migration:
-        """The phase by the log as this node has applied it."""
+        """The phase in force, by the log as applied on this node."""
 
     def acknowledged(self, since: int) -> Collection[int]:
-        """The brokers that acknowledged the phase of this record: they write nothing more."""
+        """The brokers that acknowledged the phase whose record is at `since`, and so have stopped
+        writing.
+        """
 
     def partitions(self) -> Collection[TopicIdPartition]:
-        """All partitions that the log has of topics that brokers tier."""
+        """All delegated partitions in the log."""
 
     async def bring(self, tip: TopicIdPartition, cache: KafkaCache | None, since: int) -> None:
-        """Import a partition in place of what stands of it; None: the topic has it no more."""
+        """Import a partition in place of its rows; with `cache` None, remove them: the topic does
+        not have it.
+        """
 
     def newest_topic(self, name: str) -> Uuid:
-        """The id of the topic that the log takes for the newest one of its name."""
+        """The id of the topic that is the newest of its name for the log."""
 
     async def differences(self, tip: TopicIdPartition, cache: KafkaCache | None) -> Sequence[str]:
-        """Sentences on all that a broker would see otherwise in the log than in the topic; None: it
-        has nothing of the partition.
+        """Sentences about all differences between log and topic that a broker would see; `cache`
+        is None if the topic does not have the partition.
         """
 
     def behind_topic(self) -> int:
-        """Number of records that the topic doesn't have yet."""
+        """The number of changes that the topic does not have yet."""
 
     async def begin_shadow(self, since: int, topic_id: Uuid, ends: Sequence[int]) -> None:
-        """Record the ends of the topic's partitions, 0 and up, behind which nobody else writes."""
+        """Record the ends of the topic's partitions (in order, from 0), after which only this
+        cluster may write.
+        """
 
     async def move(self, before: Migration, phase: MigrationPhase, why: str) -> None:
-        """Record the next phase. Conflict: another record came first."""
+        """Record the next phase. Raises Conflict if a different record came first."""
 
     async def hand_over(self, since: int) -> bool:
-        """Let another node lead the quorum, beside a broker that acknowledged the phase of this
-        record. False: none can.
+        """Transfer the quorum's leadership to a node beside a broker that acknowledged the phase
+        whose record is at `since`. False if none can lead.
         """
 
 
 class TopicSource(Protocol):
-    """The metadata topic as its leaders have it now."""
+    """The metadata topic, read from its present leaders."""
 
     @property
     def topic_id(self) -> Uuid:
-        """The id that it has now."""
+        """The present id of the topic."""
 
     @property
     def partitions(self) -> Sequence[int]:
@@ -104,7 +112,7 @@ class TopicSource(Protocol):
     async def read(
         self, partition: int, progress: Callable[[int, int], None]
     ) -> tuple[TopicReplay, PartitionRead]:
-        """Replay a partition up to its end of now."""
+        """Replay a partition up to its present end."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -114,15 +122,17 @@ class BrokersPort(Protocol):
     """The Kafka cluster."""
 
     async def live(self) -> Collection[int]:
-        """Ids of the brokers that its controller takes for living. RetryLater: can't be asked."""
+        """The ids of the brokers that are live for Kafka's controller. Raises RetryLater if they
+        can't be asked for.
+        """
 
     async def open_topic(self) -> TopicSource:
-        """The metadata topic. RetryLater: can't be read now."""
+        """The metadata topic. Raises RetryLater if it can't be read now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Time:
-    """Monotonic seconds, and a sleep of so many seconds."""
+    """A monotonic clock, and a sleep, both in seconds."""
 
     monotonic: Callable[[], float]
     sleep: Callable[[float], Awaitable[None]]
@@ -130,10 +140,10 @@ class Time:
 
 @dataclass(slots=True)
 class Watch:
-    """A phase that stands, as a node saw it, whichever node carries it out. `since`: when it stood
-    here first; `known`: the brokers that lived by the word of this node's own broker once they had
-    acknowledged the phase. If that broker calls one of them dead later, it heard so from its
-    controller since, and with it of all that the other one led before.
+    """A phase in progress, as this node sees it, also if a different node carries it out. `since`:
+    when this node saw it first. `known`: the brokers that were live for this node's own broker
+    after they had acknowledged the phase. If one of them is no longer live for that broker, it got
+    this from its controller since, together with the new leaders of its partitions.
     """
 
     standing: Migration | None = None
@@ -141,21 +151,22 @@ class Watch:
     known: set[int] = field(default_factory=set)
 
     def begin(self, standing: Migration, now: float) -> None:
-        """Forget what was seen of another phase."""
+        """Start to watch this phase, unless it is watched already."""
         if self.standing != standing:
             self.standing, self.since, self.known = standing, now, set()
 
     def note(self, acknowledged: Collection[int], live: Collection[int]) -> None:
-        """`live`: asked for after `acknowledged` were."""
+        """Add brokers that are acknowledged and live; `live` must be newer than `acknowledged`."""
         self.known.update(set(acknowledged) & set(live))
 
 
 @dataclass(slots=True)
 class Attempt:
-    """The step of an attempt, for people: `share` of it that is done, 0 to 1, and what it waits
-    for. `is_silent`: nobody writes any more, which stays so while the phase does. `given_up`: why
-    it returns, once it does. `answered`: when this node's own broker last did. `compared`: what was
-    found equal since the topic was last begun to be read.
+    """An attempt and its progress: the `share` of the `step` that is done, 0 to 1, and the
+    `trouble` for which it waits. `is_silent`: all brokers have stopped writing, which lasts as long
+    as the phase. `given_up`: the reason why it returns, if it does. `answered`: the time of the
+    last answer of this node's own broker. `compared`: the partitions found equal since the topic's
+    last read began.
     """
 
     standing: Migration
@@ -176,8 +187,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Switching:
-    """The attempts of one node. `deadline_s` bounds one, from when it is begun here. A node that
-    `has_broker` waits for it for a while, and hands an attempt over once.
+    """The attempts of one node. `deadline_s` limits an attempt, from its begin on this node. If the
+    node `has_broker`, it waits OWN_SILENT_S for it, and hands an attempt over at most once.
     """
 
     log: LogPort
@@ -188,8 +199,8 @@ class Switching:
     watch: Watch = field(default_factory=Watch)
 
     def begin(self, before: Attempt | None = None) -> Attempt | None:
-        """The attempt that stands in the log, if this node is to carry it out. One that is `before`
-        begun again, as after an error that nobody expected, has no more time than that had.
+        """The attempt in progress, if this node has to carry it out. If it is `before` again, such
+        as after an unexpected error, its deadline stays that of `before`.
         """
         standing, now = self.log.standing(), self.time.monotonic()
         if standing.phase in RETURNS_TO:
@@ -201,7 +212,9 @@ class Switching:
         return replace(before, share=0.0)
 
     async def look_on(self) -> None:
-        """See how brokers are while another node carries an attempt out: this one may take over."""
+        """Watch the brokers while a different node carries an attempt out, since this node may take
+        over.
+        """
         standing = self.log.standing()
         if standing.phase not in RETURNS_TO:
             return
@@ -211,7 +224,7 @@ class Switching:
             self.watch.note(acknowledged, await self.brokers.live())
 
     async def run(self, attempt: Attempt) -> None:
-        """Carry the attempt to its end, or until another node does."""
+        """Carry the attempt to its end, or until a different node does."""
         forth = attempt.standing.phase is MigrationPhase.SWITCHING
         while True:
             try:
@@ -222,14 +235,16 @@ class Switching:
             except DifferenceError as error:
                 await self._return(attempt, str(error))
             except TimeoutError:
-                late = f"not done within {self.deadline_s:g} s, while {attempt.step}"
+                late = f"it took longer than {self.deadline_s:g} s, while {attempt.step}"
                 await self._return(attempt, f"{late}: {attempt.trouble}".removesuffix(": "))
             except StrandlineError as error:
                 attempt.trouble = str(error)
                 await self.time.sleep(RETRY_AFTER_S)
 
     def _go_on(self, attempt: Attempt) -> None:
-        """Nothing, while the attempt stands, this node leads the quorum, and there is time."""
+        """Raise _OverError if the attempt is over or this node no longer leads the quorum,
+        TimeoutError after the deadline.
+        """
         if self.log.standing() != attempt.standing or not self.log.leads():
             raise _OverError
         if self.time.monotonic() - attempt.begun >= self.deadline_s:
@@ -240,7 +255,7 @@ class Switching:
         try:
             await self.log.move(before, RETURNS_TO[before.phase], attempt.given_up)
         except StrandlineError as error:
-            attempt.trouble = f"{attempt.given_up}; to say so failed: {error}"
+            attempt.trouble = f"{attempt.given_up}; recording this failed: {error}"
             await self.time.sleep(RETRY_AFTER_S)
 
     async def _forth(self, attempt: Attempt) -> None:
@@ -249,7 +264,7 @@ class Switching:
         standing, source = attempt.standing, await self.brokers.open_topic()
         try:
             ends = await self._import(source, attempt)
-            await self._check_known(attempt)  # also those that were heard meanwhile
+            await self._check_known(attempt)  # again: brokers may have appeared meanwhile
             await self.log.begin_shadow(standing.since, source.topic_id, ends)
         finally:
             await source.close()
@@ -276,11 +291,11 @@ class Switching:
         )
 
     async def _silence(self, attempt: Attempt) -> None:
-        """Return once nobody writes any more: each living broker said so, and what others heard
-        ran out.
+        """Wait until all brokers have stopped writing: each live broker has acknowledged the phase,
+        and the leases of the other brokers have ended.
 
-        Invariant: a broker that is not waited for heard of an earlier phase before any node had
-        applied this one, this node, too, so its lease ends within the wait.
+        Invariant: a broker that is not waited for got its last answer with an earlier phase before
+        this node applied this phase, so its lease ends within the wait.
         """
         if attempt.is_silent:
             return
@@ -298,8 +313,8 @@ class Switching:
             await self.time.sleep(LOOK_EVERY_S)
 
     async def _live(self, attempt: Attempt) -> set[int]:
-        """The brokers that live by the word of this node's own one. RetryLater: it does not answer.
-        If that lasts, another node is to go on.
+        """The brokers that are live for this node's own broker. Raises RetryLater if that does not
+        answer; if it has not for OWN_SILENT_S, the attempt is handed over first.
         """
         acknowledged = set(self.log.acknowledged(attempt.standing.since))
         try:
@@ -316,10 +331,10 @@ class Switching:
         return live
 
     async def _check_known(self, attempt: Attempt) -> None:
-        """Check that this node's broker knows all brokers. RetryLater: a broker that lives has not
-        acknowledged; or one that has acknowledged never lived since by the word of this node's own
-        broker. That one may be cut off from its controller, and lead on what the other one leads by
-        now.
+        """Check that this node's broker knows all brokers. Raises RetryLater if a live broker has
+        not acknowledged, or if a broker that has acknowledged was never live for this node's own
+        broker since. Then the own broker may be cut off from its controller, and still count as
+        leader of partitions that the other broker leads by now.
         """
         live = await self._live(attempt)
         acknowledged = set(self.log.acknowledged(attempt.standing.since))
@@ -327,13 +342,13 @@ class Switching:
             raise RetryLater(_unheard(missing))
         if unknown := sorted(acknowledged - live - self.watch.known):
             raise RetryLater(
-                f"brokers {', '.join(map(str, unknown))} said that they write no more, and do not "
-                "live by the word of this node's own broker: what it has of the topic may be old. "
-                "Start them, or switch anew while they are down"
+                f"brokers {', '.join(map(str, unknown))} have stopped writing, but are not live "
+                "for this node's own broker, so its metadata of the topic may be old. Start them, "
+                "or begin the switch again while they are down"
             )
 
     async def _import(self, source: TopicSource, attempt: Attempt) -> tuple[int, ...]:
-        """Import each partition of the topic and compare it. Returns where the partitions end."""
+        """Import and compare each partition of the topic. Returns the ends of the partitions."""
         attempt.begin("importing")
         attempt.compared.clear()
         found, ends, since = set[TopicIdPartition](), list[int](), attempt.standing.since
@@ -357,12 +372,12 @@ class Switching:
         return tuple(ends)
 
     async def _bring_last(self, source: TopicSource, newest: Newest, attempt: Attempt) -> None:
-        """Import a topic anew, so that the log meets it behind older ones of its name."""
+        """Import a topic again, so that it is recorded after older topics of its name."""
 
         def is_of_it(tip: TopicIdPartition) -> bool:
             return (tip.topic, tip.topic_id) == (newest.topic, newest.topic_id)
 
-        # All of them first: a partition that is left keeps the time at which the topic was met.
+        # Remove all its partitions first: with one left, the topic keeps its time of recording.
         for tip in filter(is_of_it, self.log.partitions()):
             await self.log.bring(tip, None, attempt.standing.since)
         for partition in newest.metadata_partitions:
@@ -381,8 +396,8 @@ class Switching:
             replay, read = await self._read(source, partition, attempt)
             if read.ends_with_marker:
                 raise RetryLater(
-                    f"partition {partition} of the topic ends with a transaction marker, behind "
-                    "which Kafka's own manager needs a record: it is on its way"
+                    f"partition {partition} of the topic ends with a transaction marker, after "
+                    "which Kafka's own manager needs a record: this node will write one"
                 )
             await self._check(replay, read, attempt)
             found.update(replay.caches)
@@ -422,8 +437,8 @@ def _unheard(missing: Sequence[int]) -> str:
         return ""
     ids = ", ".join(map(str, missing))
     return (
-        f"brokers {ids} live and have not said that they write no more: each needs the bridge "
-        "(MigratingMetadataManager), and the node beside it"
+        f"brokers {ids} are live but have not acknowledged the phase: each needs the bridge "
+        "(MigratingMetadataManager), and a running node beside it"
     )
 
 
@@ -432,5 +447,5 @@ def _name(tip: TopicIdPartition) -> str:
 
 
 def _told(sentences: Iterable[str]) -> str:
-    """The first few, so that the reason of the next phase holds them."""
+    """The first few sentences, so that they fit into the reason of the next phase."""
     return "; ".join(islice(sentences, DIFFERENCES_TOLD_MAX))

@@ -1,4 +1,6 @@
-"""Checks that a metadata topic can be moved into the metadata log, and what to do. Pure."""
+"""Checks that a metadata topic can be imported into the metadata log; failed checks say what to do.
+Pure.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ _TOLD_MAX = 5
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A gap in a partition of the topic: offset `expected` was to follow and `found` did."""
+    """A gap in a partition of the topic: the offset `found` follows, instead of `expected`."""
 
     expected: int
     found: int
@@ -21,10 +23,11 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRead:
-    """One partition of the metadata topic as it was read, from its first offset `start` up to
-    `end`, exclusive. `error`: why it could not be read to its end; None: it was. `last_record`: the
-    offset of the last one that is no marker, -1 if there is none. `misplaced`: sentences on the
-    users' partitions whose segments belong into another one.
+    """The read of one partition of the metadata topic, from its first offset `start` to `end`
+    (exclusive). `error`: the reason why it could not be read to its end; None if it was.
+    `last_record`: the offset of the last record that is no marker, -1 if there is none.
+    `misplaced`: sentences about users' partitions whose segments belong into a different partition
+    of the topic.
     """
 
     partition: int
@@ -41,13 +44,13 @@ class PartitionRead:
 
     @property
     def ends_with_marker(self) -> bool:
-        """True if no record stands at the end: Kafka's own manager then waits for one, for ever."""
+        """True if there is no record at the end: Kafka's own manager waits for ever for one."""
         return self.start < self.end != self.last_record + 1
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Result of one check; `detail` is what was found and, if not `ok`, what to do."""
+    """The result of one check. `detail` says what was found and, if not `ok`, what to do."""
 
     name: str
     ok: bool
@@ -61,13 +64,13 @@ def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
         "partitions are readable",
         [f"{one.partition}: {one.error}" for one in each if one.error is not None],
         f"{len(each)} partitions, {sum(one.records for one in each)} records",
-        "nothing is moved before each was read to its end",
+        "the move needs each of them, so make them readable first",
     )
     yield _check(
         "each begins at offset 0",
         [f"{one.partition} begins at {one.start}" for one in each if one.start > 0],
         "no record was deleted",
-        "the records before are gone (retention or DeleteRecords), and with them segments that are "
+        "earlier records were deleted (retention or DeleteRecords), perhaps of segments that are "
         "still in the store: `strandline pipeline rebuild` finds these in the bucket",
     )
     yield _check(
@@ -77,15 +80,15 @@ def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
             for one in each
             for gap in one.gaps
         ],
-        "offsets follow each other",
-        "records between were lost (compaction, or a damaged segment of the broker): "
+        "the offsets are consecutive",
+        "the records between were lost (compaction, or a damaged segment of the broker): "
         "`strandline pipeline rebuild` finds their segments in the bucket",
     )
     yield _check(
         "records are where Kafka puts them",
         [text for one in each for text in one.misplaced],
         "each user's partition has one partition of the topic",
-        "the topic was widened, and Kafka's own manager does not find them any more, either: "
+        "the topic got more partitions, and Kafka's own manager no longer finds them either: "
         "`strandline pipeline rebuild` finds their segments in the bucket",
     )
     wrong = [text for one in each for text in one.told_unreadable]
@@ -93,27 +96,27 @@ def check_reads(read: Iterable[PartitionRead]) -> Iterator[Check]:
         "every record can be decoded",
         wrong,
         "all in Kafka's format, version 0",
-        "a program of another version, or that is not Kafka's, wrote to the topic: find it and "
-        "stop it",
+        "a program of a different version, or one that is not Kafka's, wrote to the topic: find it "
+        "and stop it",
         count=sum(one.unreadable for one in each),
     )
 
 
 def check_import(refused: Sequence[str]) -> Check:
-    """Check that the metadata log can have every segment: `refused` tells of those that it can't,
-    as `import_plan.import_problems`.
+    """Check that the metadata log accepts every segment. `refused` are the sentences of
+    `import_plan.import_problems` about those that it would refuse.
     """
     return _check(
         "every segment can be imported",
         refused,
-        "the metadata log takes them as they are",
-        "a switch would stop there; retention or a deleted topic takes them away, and brokers may "
-        "stay with Kafka's own manager until then",
+        "the metadata log accepts them as they are",
+        "a switch would fail; brokers may stay with Kafka's own manager until retention or the "
+        "deletion of the topic removes these segments",
     )
 
 
 def passed_over(read: Iterable[PartitionRead]) -> dict[str, int]:
-    """The number of records that Kafka's own manager passes over, by the reason."""
+    """The number of records that Kafka's own manager ignores, by the reason."""
     found: dict[str, int] = {}
     for one in read:
         for why, count in one.ignored.items():

@@ -1,7 +1,7 @@
-"""The partition of the metadata topic that holds the records of a user's partition. Pure.
+"""Computes the partition of the metadata topic for the records of a user's partition. Pure.
 
-Source: RemoteLogMetadataTopicPartitioner: the hash of topic id and number, without the topic's
-name, as four bytes, hashed again by the producer's murmur2.
+Source: RemoteLogMetadataTopicPartitioner. It hashes topic id and partition number, without the
+topic's name, into four bytes, and hashes these with the producer's murmur2.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _SHIFT = 24
 
 
 def metadata_partition(partition: TopicIdPartition, count: int) -> int:
-    """The partition among `count`, at least one, of the metadata topic."""
+    """The metadata topic's partition for `partition`; the topic has `count` partitions, at least
+    one.
+    """
     high, low = _LONGS.unpack(partition.topic_id)
     hashed = 1
     for number in (_folded(low), _folded(high), partition.partition):
@@ -32,7 +34,7 @@ def _folded(number: int) -> int:
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's hash of keys, as an unsigned number of 32 bits."""
+    """The hash that Kafka uses for keys, as an unsigned number of 32 bits."""
     hashed = (_SEED ^ len(data)) & _WORD
     whole = len(data) & ~3
     for at in range(0, whole, 4):

@@ -1,4 +1,4 @@
-"""Reads the metadata topic from its leaders, one partition after the other, to its end."""
+"""Reads the metadata topic's partitions from their leaders, to the end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from rlm.migration.topic_replay import TopicReplay
 
 GAPS_TOLD_MAX = 100
 Progress = Callable[[int, int], None]
-"""Called with the records read of a partition and those it has, at most."""
+"""A callback with the number of a partition's records that were read, and the most that it has."""
 
 
 @dataclass(slots=True)
 class TopicReader:
-    """The metadata topic of a cluster. Connections to its leaders are kept until `close`."""
+    """Reads the metadata topic of a cluster. Connections to its leaders are kept until `close`."""
 
     view: BrokerView
     topic: TopicLeaders
@@ -32,8 +32,8 @@ class TopicReader:
 
     @classmethod
     async def open(cls, view: BrokerView) -> TopicReader:
-        """Ask the broker for the topic's leaders. RetryLater: it has no such topic, or does not
-        answer.
+        """Ask the broker for the topic's leaders. Raises RetryLater if it does not have the topic,
+        or does not answer.
         """
         return cls(view, await leaders_of_topic(view))
 
@@ -43,8 +43,8 @@ class TopicReader:
         return tuple(sorted(self.topic.leaders))
 
     async def read(self, partition: int, progress: Progress) -> tuple[TopicReplay, PartitionRead]:
-        """Replay a partition up to the end that it has now. What keeps it from being read is the
-        `error` of the result.
+        """Replay a partition up to its present end. An error is not raised, but is the `error` of
+        the result.
         """
         replay = TopicReplay(f"{TOPIC}-{partition}")
         misplaced: list[str] = []
@@ -70,7 +70,7 @@ class TopicReader:
             return known
         address = self.topic.addresses.get(leader)
         if leader == NO_LEADER or address is None:
-            raise RetryLater("it has no leader: start the brokers that hold its replicas")
+            raise RetryLater("it has no leader: start the brokers that have its replicas")
         made = await self.view.connect_to(leader, *address, response_bytes_max=2 * FETCH_BYTES)
         self._connections[leader] = made
         return made
@@ -78,7 +78,7 @@ class TopicReader:
 
 @dataclass(slots=True)
 class _Reading:
-    """One partition while it is read."""
+    """The read of one partition in progress."""
 
     replay: TopicReplay
     partition: int

@@ -1,7 +1,7 @@
-"""The metadata topic's leaders, and the records of a partition as they lie there.
+"""Reads the metadata topic's leaders, and the records of a partition from its leader.
 
 Transaction markers and aborted records are read, too: Kafka's own metadata manager reads
-uncommitted records, and markers show that an offset is no gap.
+uncommitted records, and markers show that their offsets are no gaps.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ BATCHES_AT_ONCE = 10_000
 
 
 async def leaders_of_topic(view: BrokerView) -> TopicLeaders:
-    """The leaders of the metadata topic. RetryLater: the broker has none, or does not answer."""
+    """The leaders of the metadata topic. Raises RetryLater if the broker does not have the topic,
+    or does not answer.
+    """
 
     async def ask(connection: Connection) -> TopicLeaders | BrokerError:
         return await topic_leaders(connection, TOPIC)
@@ -46,14 +48,16 @@ async def leaders_of_topic(view: BrokerView) -> TopicLeaders:
         raise RetryLater(found.reason)
     if isinstance(found, BrokerError):
         raise RetryLater(
-            f"the broker answered {found.name} for {TOPIC}: a broker makes it when tiered storage "
-            "is on; give the node's user Describe and Read on it"
+            f"the broker answered {found.name} for {TOPIC}, which brokers create if tiered storage "
+            "is enabled: enable it, and give the node's user Describe and Read on the topic"
         )
     return found
 
 
 async def offset_at(connection: Connection, partition: TopicIdPartition, timestamp: int) -> int:
-    """The partition's EARLIEST or LATEST offset, by its leader. RetryLater: it does not tell."""
+    """The partition's EARLIEST or LATEST offset, from its leader. Raises RetryLater if that does
+    not answer with one.
+    """
     name = (partition.topic, partition.partition)
     answers = await broker_requests.list_offsets(
         connection, [name], timestamp=timestamp, isolation_level=READ_UNCOMMITTED
@@ -71,8 +75,8 @@ def ignore_gap(_expected: int, _found: int) -> None:
 
 @dataclass(slots=True)
 class RecordsBetween:
-    """The records of [`next_offset`, `end`), each given to `take` in order; `gap` is told where an
-    offset follows another one than the one before it (expected, found). `source` names the
+    """Reads the records of [`next_offset`, `end`) and passes each to `take`, in order. `gap` is
+    called with (expected, found) if an offset does not follow the one before. `source` names the
     partition in messages.
     """
 
@@ -84,8 +88,8 @@ class RecordsBetween:
     gap: Callable[[int, int], None] = ignore_gap
 
     async def fetch(self, connection: Connection, bytes_max: int = FETCH_BYTES) -> None:
-        """One Fetch; call it until `next_offset` is `end`. RetryLater: the leader gives nothing.
-        CorruptData: a damaged batch.
+        """Do one Fetch; call this until `next_offset` is `end`. Raises RetryLater if the leader
+        returns no records, CorruptData for a damaged batch.
         """
         before = self.next_offset
         found = await fetch_batches(connection, self.partition, before, bytes_max=bytes_max)
@@ -95,8 +99,8 @@ class RecordsBetween:
         self._take(memoryview(found.data))
         if self.next_offset == before:
             raise RetryLater(
-                f"its leader gives nothing at offset {before}, below its end {self.end}: it knows "
-                f"{found.high_watermark} as committed"
+                f"its leader returns no records at offset {before}, below its end {self.end}: its "
+                f"high watermark is {found.high_watermark}"
             )
 
     def _take(self, data: memoryview) -> None:
@@ -114,15 +118,15 @@ class RecordsBetween:
                 return
 
     def _first_is_cut(self, data: memoryview, at: int) -> None:
-        """Pass if the answer ends inside this batch, perhaps in its header: a broker cuts its log
-        at the bytes asked for. CorruptData: it is damaged.
+        """Do nothing if the answer ends inside this batch: a broker ends its answer at the
+        requested bytes. Raises CorruptData if the batch is damaged.
         """
         if len(data) - at < HEADER_BYTES:
             return
         header = parse_header(data, at, source=self.source, position=at)
         if header.size_bytes <= len(data) - at:
             check_crc(data, at, header, source=self.source, position=at)
-            raise CorruptData("a batch that can't be read", source=self.source, position=at)
+            raise CorruptData("the batch can't be read", source=self.source, position=at)
 
     def _batch(self, header: BatchHeader, data: memoryview, at: int) -> None:
         if header.last_offset < self.next_offset or header.base_offset >= self.end:
@@ -139,7 +143,7 @@ class RecordsBetween:
         self._pass(header.last_offset + 1)
 
     def _pass(self, found: int) -> None:
-        """Note that `found` follows what was read."""
+        """Report a gap if `found`, the next offset, is not the expected one."""
         if found > self.next_offset:
             self.gap(self.next_offset, found)
             self.next_offset = found

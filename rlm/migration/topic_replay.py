@@ -1,7 +1,8 @@
-"""The rows that Kafka's manager makes of a partition of its metadata topic, by record. Pure.
+"""Replays a partition of Kafka's metadata topic into the rows that Kafka's manager makes of it.
+Pure.
 
-All records of a user's partition are in one partition of the metadata topic, so each of those is
-replayed alone and forgotten before the next. Sources: ConsumerTask, RemotePartitionMetadataStore.
+All records of a user's partition are in one partition of the metadata topic, so the topic's
+partitions are replayed one by one. Sources: ConsumerTask, RemotePartitionMetadataStore.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ from rlmm.segment import (
 )
 
 UNREADABLE_TOLD_MAX = 5
-"""The most records that can't be decoded and are told one by one; the rest is counted."""
+"""Limit of the undecodable records that get a sentence each; all are counted."""
 
 
 @dataclass(slots=True)
 class TopicReplay:
-    """One partition of the metadata topic. `source` names it in messages.
+    """The replay of one partition of the metadata topic, which `source` names in messages.
 
-    `caches` are the partitions whose deletion is not finished, `deletions` the steps of those whose
-    deletion began, `first_ms` the times of the first copies that began. `ignored` counts what Kafka
-    passes over, by the reason.
+    `caches` has the partitions whose deletion is not finished, `deletions` the state of the
+    deletions that began, `first_ms` the times when the first copies began. `ignored` counts the
+    records that Kafka ignores, by the reason.
     """
 
     source: str
@@ -47,7 +48,7 @@ class TopicReplay:
     _gone: set[TopicIdPartition] = field(default_factory=set)
 
     def apply(self, offset: int, value: bytes | None) -> None:
-        """Apply the record at that offset; one that can't be decoded is counted and told."""
+        """Apply the record at this offset; one that can't be decoded is only counted and noted."""
         self.records += 1
         try:
             if value is None:
@@ -66,9 +67,9 @@ class TopicReplay:
                 self.ignored[why] += 1
 
     def drop_misplaced(self, partition: int, count: int) -> list[str]:
-        """Forget the partitions whose records Kafka's own manager puts into another one than
-        `partition` of the topic's `count`, as behind a topic that was widened; sentences on those
-        that have segments here.
+        """Drop the partitions whose records Kafka's own manager would write to a different
+        partition than `partition` of the topic's `count`, such as after the topic was widened.
+        Returns sentences about those that have segments here.
         """
         told = []
         for tip in list(self.caches):
@@ -90,7 +91,7 @@ class TopicReplay:
         return cache.update(record)
 
     def _delete(self, record: RemotePartitionDeleteMetadata) -> None:
-        """Kafka takes any step in any order."""
+        """Apply a record of a partition's deletion; Kafka accepts its states in any order."""
         if record.state is PartitionDeleteState.DELETE_PARTITION_FINISHED:
             self.caches.pop(record.partition, None)
             self.deletions.pop(record.partition, None)
@@ -100,8 +101,8 @@ class TopicReplay:
 
 
 def digest(cache: KafkaCache) -> str:
-    """SHA-256 of all that Kafka's manager knows of a partition, in hexadecimal digits: each segment
-    with its state, and what look-ups of each epoch find.
+    """The SHA-256, in hexadecimal digits, of the state of a partition in Kafka's manager: each
+    segment with its state, and the look-ups of each epoch.
     """
     found = hashlib.sha256()
     for id_ in sorted(cache.rows):

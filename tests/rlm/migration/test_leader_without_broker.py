@@ -285,7 +285,7 @@ def test_a_topic_that_no_voter_can_keep_up_is_told_once(
             assert [number for number, some in told.items() if some] == [leader.replica.node_id]
             ((problem,),) = [some for some in told.values() if some]
             assert (problem.area, problem.name) == (ProblemArea.MIGRATION, None)
-            assert problem.text == f"Kafka's metadata topic is not kept up: {NO_BROKER}"
+            assert problem.text == f"Kafka's metadata topic is not kept up to date: {NO_BROKER}"
             lag = leader.manager.shadow_lag()
             assert lag is not None
             assert lag.records == 4

@@ -129,7 +129,7 @@ async def test_trouble_is_told_after_a_while_and_then_over(scene: Scene) -> None
     assert scene.told() == ""
     scene.node.now += LIMITS.told_after_s
     await scene.task.round()
-    assert scene.told() == "Kafka's metadata topic is not kept up: no coordinator"
+    assert scene.told() == "Kafka's metadata topic is not kept up to date: no coordinator"
     scene.error = None
     scene.node.now += LIMITS.retry_s
     await scene.task.round()
@@ -194,7 +194,7 @@ async def test_whoever_else_writes_freezes_deletes_on_every_node(scene: Scene) -
     scene.node.now += LIMITS.look_every_s
     await scene.task.round()
     assert "partition 2 of the topic has a record at offset" in scene.told()
-    assert "nothing is deleted" in scene.told()
+    assert "no segment is deleted" in scene.told()
     follower = ShadowTask(scene.node.manager, scene.topic, scene.node.around(), scene.hand_over)
     assert [each.text for each in follower.problems()] == [scene.told()]
 
@@ -206,7 +206,7 @@ async def test_a_closed_way_back_is_told(scene: Scene) -> None:
     await scene.node.manager.record_move(lost)
     await scene.node.copy(1)
     await scene.task.round()
-    assert "no way back into Kafka's metadata topic" in scene.told()
+    assert "no way back to Kafka's metadata topic" in scene.told()
     assert "partition 1 lost records" in scene.told()
     assert scene.in_topic() == []
 

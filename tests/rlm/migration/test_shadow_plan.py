@@ -117,7 +117,7 @@ def test_written_rows_hide_others_if_no_more_are_looked_at(
 
 
 def test_rows_that_do_not_ascend_are_a_bug() -> None:
-    with pytest.raises(InternalError, match="row 3 of the shadow follows 4"):
+    with pytest.raises(InternalError, match="row 3 of the shadow comes after row 4"):
         next_transaction([row(4), row(3)], {}, NO_LIMITS)
 
 

@@ -146,7 +146,7 @@ def test_another_change_at_the_same_offset_is_told() -> None:
 def test_a_topic_made_anew_is_told() -> None:
     scene = Scene()
     scene.node.state = replace(scene.node.state, topic_id=Uuid(b"another-topic-id"))
-    with pytest.raises(Conflict, match="it was made anew, or widened"):
+    with pytest.raises(Conflict, match="it was recreated, or widened"):
         done(scene.writer.look())
 
 
