@@ -1,8 +1,8 @@
-"""Carries out `rlm/reconcile/adoption_plan.py` for a partition: list and read manifests before the
-claim, record under it.
+"""Adopts the segments of a partition by `rlm/reconcile/adoption_plan.py`: lists the stores and
+reads manifests before the claim, and records segments under the claim.
 
-Idempotent: the next claim meets unfinished and unrecorded segments again. Nothing in the store
-changes.
+It may be repeated: the next claim finds segments that are not finished or not recorded again. It
+changes no objects.
 """
 
 from __future__ import annotations
@@ -61,24 +61,25 @@ logger = logging.getLogger(__name__)
 _Answer = TypeVar("_Answer")
 
 LISTED_AT_ONCE = 200
-"""Objects in a page: few enough not to block the event loop."""
+"""Number of objects in a page: few enough not to block the event loop."""
 
 ROWS_PER_BREATH = 64
 
 PAGES_MAX = 100_000
-"""The most pages of a partition's list: twenty million objects."""
+"""Limit of the pages of a partition's list: twenty million objects."""
 
 INDEX_CACHE_BYTES_MAX = 1024 * 1024
-"""The cache for the one index that is read of a partition."""
+"""Size of the cache for the one index of a partition that is read."""
 
 NOT_LISTED = "not all of its objects are listed"
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """Shared by all partitions of a node. `confirm_prefix` raises unless a store is ours: an empty
-    or foreign store does not show what this partition has. `clock_trouble` is asked each time;
-    `slots` bounds the partitions at work at once.
+    """Adopts segments for all partitions of a node. `confirm_prefix` raises unless the store
+    belongs to this cluster, since an empty or foreign store does not show which segments exist.
+    `clock_trouble` returns the trouble with the clocks now, or None. `slots` limits the partitions
+    in work at once.
     """
 
     metadata: RemoteLogMetadataManager
@@ -89,19 +90,19 @@ class Adoption:
     slots: asyncio.Semaphore
 
     def is_due(self, partition: TopicIdPartition) -> bool:
-        """True while nobody has recorded what the stores hold since a restart from a snapshot."""
+        """True if the partition was not adopted yet after a restart from a snapshot."""
         if self.metadata.restart() is None:
             return False
         state = self.metadata.partition_state(partition)
         return state is None or state.adopting
 
     async def look(self, partition: TopicIdPartition) -> FoundInStores | Wait:
-        """List the stores and read what they have of a partition; nothing is recorded. The claim
-        comes after, since it carries the lineage. Raises the errors of stores.
+        """List the stores and read the partition's manifests; nothing is recorded. This comes
+        before the claim, which contains the lineage. Raises the errors of the stores.
         """
         trouble = self.clock_trouble()
         if trouble is not None:
-            return Wait(WhyNot.CLOCK, f"the store's segments are not recorded: {trouble}")
+            return Wait(WhyNot.CLOCK, f"segments in the stores are not adopted now: {trouble}")
         async with self.slots:
             await self._check_all_named(partition)
             whole = await self._whole_segments(partition)
@@ -112,7 +113,7 @@ class Adoption:
         return FoundInStores(tuple(whole), lineage)
 
     def waits(self, partition: TopicIdPartition, found: FoundInStores, machine: OnMachine) -> bool:
-        """True while the rest of what was found lies above offsets that are copied first."""
+        """True while the remaining segments are above offsets that have to be copied first."""
         state = self.metadata.partition_state(partition)
         if state is None:
             return False
@@ -126,11 +127,11 @@ class Adoption:
         found: FoundInStores,
         machine: OnMachine,
     ) -> FoundInStores:
-        """Record what was found of a claimed partition, up to offsets that are copied first; then
-        that this was done.
+        """Record the segments that were found for a claimed partition, up to offsets that have to
+        be copied first; at the end, record that the partition is adopted.
 
-        Returns what is left. Raises the errors of proposals; Fenced if somebody newer claimed the
-        partition.
+        Returns the segments that are left. Raises the errors of proposals, and Fenced if there is a
+        newer claim.
         """
         async with self.slots:
             return await self._record(partition, token, found, machine)
@@ -142,7 +143,7 @@ class Adoption:
         adopted = 0
         while True:
             state = self.metadata.partition_state(partition)
-            assert state is not None, "claimed right before"
+            assert state is not None, "the caller has claimed the partition"
             step = next_step(state, whole, machine, found.given_up)
             deadline_s = self.around.limits.propose_deadline_s
             match step:
@@ -151,7 +152,7 @@ class Adoption:
                 case CopyFirst():
                     logger.info(
                         "adopted %d segments of %s from the store; those from offset %d on wait "
-                        "until what this machine has below is copied",
+                        "until this machine's segments below it are copied",
                         adopted, partition, step.until,
                     )  # fmt: skip
                     return replace(found, whole=tuple(whole))
@@ -169,7 +170,9 @@ class Adoption:
                     whole.remove(step.segment)
                     adopted += await self._adopt(step.segment, token)
         for left in whole:
-            logger.warning("%s stays unknown: not in the lineage, or below log start", left.row)
+            logger.warning(
+                "%s is not adopted: it is not in the lineage, or below the log start", left.row
+            )
         await self.metadata.record_restart(
             PartitionAdopted(partition, token), deadline_s=self.around.limits.propose_deadline_s
         )
@@ -179,12 +182,12 @@ class Adoption:
     async def _give_up(
         self, partition: TopicIdPartition, token: int, step: Lose, found: FoundInStores
     ) -> FoundInStores:
-        """Tell of offsets that a broker which tiers by itself does not have either. The metadata
-        log takes them as lost from `DELEGATED_LOSS_LEVEL` on.
+        """Log offsets that a broker which tiers by itself does not have either, and record them as
+        lost, which the metadata log allows from the feature level `DELEGATED_LOSS_LEVEL` on.
         """
         text = _told(step, partition)
         if self.metadata.feature_level() < DELEGATED_LOSS_LEVEL:
-            text += f". Not recorded: that takes feature level {DELEGATED_LOSS_LEVEL}"
+            text += f". Not recorded, since that needs feature level {DELEGATED_LOSS_LEVEL}"
         else:
             lost = LostRange(partition, token, step.start, step.end, step.why)
             deadline_s = self.around.limits.propose_deadline_s
@@ -193,8 +196,8 @@ class Adoption:
         return replace(found, given_up=step.end + 1, lost=text)
 
     async def _adopt(self, segment: WholeSegment, token: int) -> bool:
-        """Record a segment that the store has. False if apply objects (a tombstone, another
-        lineage); the objects stay.
+        """Record a segment that the store has. False if the metadata log refuses it (it was
+        deleted, or has a different lineage); its objects stay.
         """
         deadline_s = self.around.limits.propose_deadline_s
         row = replace(segment.row, token=token, writer=self.around.identity.incarnation)
@@ -221,8 +224,8 @@ class Adoption:
         return True
 
     async def _check_all_named(self, partition: TopicIdPartition) -> None:
-        """Raise Refused if a segment of the partition is in a store that the settings do not name:
-        what was copied there since the snapshot would be taken for lost.
+        """Raise Refused if a segment of the partition is in a store that is not in the settings:
+        segments copied there since the snapshot would be recorded as lost.
         """
         for number, row in enumerate(self.metadata.list_remote_log_segments(partition), 1):
             custom = custom_of(row.custom_metadata)
@@ -244,20 +247,20 @@ class Adoption:
             for stored in (await self._candidates(tier, partition)).values():
                 found = await self._read(tier, stored) if stored.is_complete else NOT_LISTED
                 if not isinstance(found, WholeSegment):
-                    # What is not adopted may be recorded as lost, and what an unfinished copy left
-                    # is deleted: never for a flipped bit or for a listing alone.
+                    # A segment that is not adopted may be recorded as lost, and the objects of an
+                    # unfinished copy are deleted: so confirm this by a second read.
                     found = await self._read_anew(tier, stored)
                 if isinstance(found, WholeSegment):
                     whole.append(found)
                 else:
                     logger.warning("%s is not adopted: %s", stored.segment_id, found)
-            # Absence counts too, so the store must still be there.
+            # Missing objects count, too, so the store must still be the right one.
             await self.confirm_prefix(tier)
         return whole
 
     async def _told(self, whole: list[WholeSegment]) -> list[Epochs]:
-        """The lineages that the segments tell, the most believed last: its index has all of the
-        lineage below it, a manifest only the part of its segment.
+        """The lineages by the segments, that with the highest authority last. A copy's index has
+        the whole lineage up to its end, a manifest only the epochs of its segment.
         """
         by_authority = sorted(whole, key=lambda each: authority(each.row))
         told: list[Epochs] = []
@@ -269,7 +272,7 @@ class Adoption:
         return told[::-1]
 
     async def _lineage_of(self, segment: WholeSegment) -> Epochs | None:
-        """The copy's LEADER_EPOCH index; None if it is damaged or gone."""
+        """The LEADER_EPOCH index of a copy; None if it is damaged or missing."""
         tier = self.stores.by_name[segment.custom_metadata.store]
         row = segment.row
         reader = SegmentReader({tier.name: tier.store}, cache_bytes_max=INDEX_CACHE_BYTES_MAX)
@@ -280,14 +283,14 @@ class Adoption:
             data = await self._in_time(tier, reader.index(tiered, IndexType.LEADER_EPOCH))
             return leader_epoch_checkpoint.parse(data, source=str(row.segment_id))
         except (NotFound, CorruptData) as error:
-            logger.warning("%s does not tell its lineage: %s", row.segment_id, error)
+            logger.warning("the lineage of %s can't be read: %s", row.segment_id, error)
             return None
 
     async def _candidates(
         self, tier: TierStore, partition: TopicIdPartition
     ) -> dict[RemoteLogSegmentId, StoredSegment]:
-        """Listed segments, perhaps in part, whose row is not finished or being deleted, and those
-        of unfinished copies, listed or not.
+        """The segments that may be adopted: those that are listed, perhaps in part, without a
+        finished row, and those of unfinished copies, listed or not.
         """
         found = {
             row.segment_id: StoredSegment(row.segment_id, row.start_offset, tier.name, {})
@@ -341,7 +344,8 @@ class Adoption:
         except TimeoutError:
             raise RetryLater(
                 f"the store {tier.name!r} did not answer within "
-                f"{self.around.limits.store_deadline_s:g} s: what it holds is not known yet"
+                f"{self.around.limits.store_deadline_s:g} s, so its segments are not known: check "
+                "its endpoint and the network"
             ) from None
 
 

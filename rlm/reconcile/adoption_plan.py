@@ -1,9 +1,10 @@
-"""Decides which of a partition's objects become finished segments after a restart from a snapshot.
-Pure.
+"""Decides which of a partition's segments in the stores are adopted after a restart from a
+snapshot. Pure.
 
-The snapshot is older than the store, so it lacks segments copied since, or knows them half. Those
-that are whole and in the lineage are adopted in offset order, and only what is between them is
-copied. The others stay in the store, and `strandline reconcile` lists them.
+The snapshot is older than the stores, so it lacks segments that were copied since, or has them as
+unfinished. Segments that are whole and in the lineage are adopted in the order of their offsets,
+and only the offsets between them are copied. Other segments stay in the stores, and `strandline
+reconcile` lists them.
 """
 
 from __future__ import annotations
@@ -21,20 +22,25 @@ from rlmm.partition_state import UNKNOWN_OFFSET, Mode, PartitionState
 from rlmm.rows.coverage import Range, epoch_ranges, ranges_in_lineage
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
-WHY_LOST = "in the store neither before nor after a restart from a snapshot, nor on the broker"
+WHY_LOST = "after a restart from a snapshot they are neither in the stores nor on the broker"
 WHY_GONE = (
-    "in the store neither before nor after a restart from a snapshot, nor on the disk of its "
-    "leader, which tiers it; another broker that has them on its disk serves them while it leads"
+    "after a restart from a snapshot they are neither in the stores nor on the disk of the leader, "
+    "which tiers the partition; a different broker that has them on its disk serves them while it "
+    "leads"
 )
-WHY_HELD = "not in the store after a restart from a snapshot; held by this node, and copied next"
+WHY_HELD = (
+    "after a restart from a snapshot they are not in the stores; this node holds them and copies "
+    "them next"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class OnMachine:
-    """The offsets on the claimant's disk: the broker's own from `start` on, or lower, and `held`
-    segments below, each with its first and last offset, ascending. The broker's log should have
-    files from `wanted_from` on, and what of it is gone is fetched from its replicas. `files_from`:
-    where its files do begin. A broker that tiers by itself copies from there on, and fetches none.
+    """The offsets on the claimant's disk: the broker's log from `start` on, and below it the `held`
+    segments, each with its first and last offset (inclusive), ascending. The broker's log should
+    have files from `wanted_from` on; offsets that are missing there are fetched from the replicas.
+    `files_from`: the offset at which its files really begin. A broker that tiers by itself copies
+    from there on, and no offsets are fetched for it.
     """
 
     start: int
@@ -45,7 +51,7 @@ class OnMachine:
 
 @dataclass(slots=True)
 class StoredSegment:
-    """A segment's objects as listed: lengths in bytes by suffix."""
+    """A segment with its listed objects; `sizes` has their lengths in bytes."""
 
     segment_id: RemoteLogSegmentId
     start_offset: int
@@ -54,13 +60,13 @@ class StoredSegment:
 
     @property
     def is_complete(self) -> bool:
-        """True with manifest, log and indexes."""
+        """True if manifest, log and indexes are listed."""
         return len(self.sizes) == len(ObjectSuffix)
 
 
 @dataclass(frozen=True, slots=True)
 class WholeSegment:
-    """A segment that may be adopted; `row` is from its manifest and lacks a claim's token."""
+    """A segment that may be adopted. `row` is made from its manifest, without a claim's token."""
 
     row: RemoteLogSegmentMetadata
     custom_metadata: CustomMetadata
@@ -68,9 +74,9 @@ class WholeSegment:
 
 @dataclass(frozen=True, slots=True)
 class FoundInStores:
-    """The whole segments of a partition that have no finished row, and the lineage that the log and
-    they tell together. Offsets below `given_up` that are neither there nor on the disk of a broker
-    that tiers by itself are waited for no more; `lost` says so, empty without any.
+    """The whole segments of a partition without a finished row, and the lineage by the log and
+    them. `given_up`: offsets below it that are neither in the stores nor on the disk of a broker
+    that tiers by itself are given up; `lost` is a sentence about them, empty if there are none.
     """
 
     whole: tuple[WholeSegment, ...]
@@ -81,14 +87,14 @@ class FoundInStores:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Add this segment (unless it is known as COPY_SEGMENT_STARTED) and finish it."""
+    """The step to record this segment as started, unless it is, and as finished."""
 
     segment: WholeSegment
 
 
 @dataclass(frozen=True, slots=True)
 class StartAt:
-    """Record a log start first: the state knows nothing of the partition."""
+    """The step to record a log start first, since none is recorded, or it is too low."""
 
     leader_epoch: int
     offset: int
@@ -96,8 +102,8 @@ class StartAt:
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Record a lost range first, offsets inclusive: no copy of it exists, or the node's hold alone
-    has it (WHY_HELD), whose copy takes it off the lost ranges.
+    """The step to record a lost range first (inclusive): its offsets exist nowhere, or only in the
+    node's hold (WHY_HELD), from which a copy will remove it from the lost ranges.
     """
 
     start: int
@@ -107,14 +113,14 @@ class Lose:
 
 @dataclass(frozen=True, slots=True)
 class CopyFirst:
-    """Nothing more can be adopted before this machine's offsets below `until` are copied."""
+    """No more segments can be adopted until this machine's offsets below `until` are copied."""
 
     until: int
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more can be adopted."""
+    """No more segments can be adopted."""
 
 
 AdoptionStep = Adopt | StartAt | Lose | CopyFirst | Done
@@ -132,7 +138,7 @@ def add_listed(found: dict[RemoteLogSegmentId, StoredSegment], key: ParsedSegmen
 
 
 def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
-    """The lengths of a finished segment's objects."""
+    """The lengths in bytes of a finished segment's objects."""
     return {
         ObjectSuffix.LOG: custom.log_bytes,
         ObjectSuffix.INDEXES: custom.indexes_bytes,
@@ -141,7 +147,7 @@ def expected_sizes(custom: CustomMetadata) -> dict[ObjectSuffix, int]:
 
 
 def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffix, int]) -> str:
-    """The difference as a sentence; empty without one."""
+    """The differences between the lengths in a sentence; empty if there are none."""
     wrong = [
         f".{suffix} is gone" if suffix not in found
         else f".{suffix} has {found[suffix]} bytes, not {size}"
@@ -154,7 +160,9 @@ def why_missing(expected: Mapping[ObjectSuffix, int], found: Mapping[ObjectSuffi
 def whole_segment(
     stored: StoredSegment, manifest_bytes: bytes, known: RemoteLogSegmentMetadata | None
 ) -> WholeSegment | str:
-    """The segment, or why it is not whole. `known` is its row, in COPY_SEGMENT_STARTED."""
+    """The segment, or the reason why it is not whole. `known` is its row, in COPY_SEGMENT_STARTED,
+    or None.
+    """
     try:
         manifest = parse_manifest(manifest_bytes, source=str(stored.segment_id))
     except CorruptData as error:
@@ -168,25 +176,25 @@ def told_whole(
     manifest_bytes: bytes,
     known: RemoteLogSegmentMetadata | None,
 ) -> WholeSegment | str:
-    """Judge a segment as `whole_segment` does, by a parsed manifest."""
+    """The result of `whole_segment` for a parsed manifest."""
     sums = manifest.checksums
     if sums is None:
-        return "its manifest has no checksums: it was not written by Strandline"
+        return "its manifest has no checksums, so it is not by Strandline"
     if (manifest.segment_id, manifest.start_offset) != (stored.segment_id, stored.start_offset):
-        return "its manifest is another segment's"
+        return "its manifest is that of a different segment"
     listed = (stored.sizes.get(ObjectSuffix.LOG), stored.sizes.get(ObjectSuffix.INDEXES))
     expected = (sums.log.size_bytes, sums.indexes.size_bytes)
     if listed != expected:
-        return f".log and .indexes have {listed} bytes, the manifest says {expected}"
+        return f".log and .indexes have {listed} bytes, but the manifest has {expected}"
     row = row_of(manifest)
     if known is not None and _content(known) != _content(row):
-        return "its manifest differs from what was recorded when the copy began"
+        return "its manifest differs from the row that was recorded when the copy began"
     custom = custom_metadata_for(stored.store, sums.log, sums.indexes, manifest_bytes)
     return WholeSegment(row, custom)
 
 
 def row_of(manifest: Manifest) -> RemoteLogSegmentMetadata:
-    """The row as its COPY_SEGMENT_STARTED had it, from the manifest of the copy."""
+    """The row of the copy's COPY_SEGMENT_STARTED record, made from its manifest."""
     return RemoteLogSegmentMetadata(
         segment_id=manifest.segment_id,
         start_offset=manifest.start_offset,
@@ -212,7 +220,9 @@ def next_step(
     machine: OnMachine,
     given_up: int = UNKNOWN_OFFSET,
 ) -> AdoptionStep:
-    """`whole`: segments not yet tried; `given_up` as in `FoundInStores`."""
+    """The next step. `whole` are the segments that were not tried yet; `given_up`: see
+    `FoundInStores`.
+    """
     for segment in in_order(whole):
         row = segment.row
         first = _first_served(state.lineage, row)
@@ -220,12 +230,12 @@ def next_step(
             continue
         if state.next_offset < 0:
             below = machine.start < min(first, machine.files_from)
-            if below and state.mode is Mode.DELEGATED:  # on no disk: nobody copies that first
+            if below and state.mode is Mode.DELEGATED:  # these offsets can't be copied first
                 return StartAt(_epoch_at(state.lineage, machine.start), machine.start)
             return _start(state.lineage, first, machine)
         following = max(state.next_offset, given_up)
         if state.mode is Mode.DELEGATED:
-            # Below the log start its broker deleted all, which the log takes without lost ranges.
+            # The broker deleted its records below the log start; these are no lost ranges.
             following = max(following, machine.wanted_from)
         if first <= following:
             return Adopt(segment)
@@ -240,13 +250,14 @@ def next_step(
 def _beside_the_broker(
     state: PartitionState, following: int, first: int, machine: OnMachine
 ) -> StartAt | Lose | CopyFirst:
-    """A hole of a partition that its broker tiers. The broker copies what its disk has above the
-    highest copied offset: nothing above a hole on that disk is adopted before.
+    """The step for a hole in a partition that its broker tiers. The broker copies the segments on
+    its disk above the highest copied offset, so segments above a hole that is on that disk are not
+    adopted before the copy.
     """
     end = min(first, machine.files_from) - 1
     if end < following:
         return CopyFirst(first)
-    if state.next_offset < machine.wanted_from:  # what it deleted itself is not lost
+    if state.next_offset < machine.wanted_from:  # offsets that the broker deleted are not lost
         return StartAt(_epoch_at(state.lineage, following), following)
     return Lose(following, end, WHY_GONE)
 
@@ -257,15 +268,17 @@ def _epoch_at(lineage: Epochs, offset: int) -> int:
 
 
 def _start(lineage: Epochs, first: int, machine: OnMachine) -> StartAt | CopyFirst:
-    """Begin at the lowest offset that anybody has: below a log start nothing is copied any more."""
+    """The step to begin at the lowest offset that exists, since offsets below the recorded log
+    start are never copied.
+    """
     if machine.start < first:
-        return CopyFirst(first)  # copying begins with the log start of the machine
+        return CopyFirst(first)  # the first copy records this machine's log start
     lowest = min((first, *(held for held, _ in machine.held)))
     return StartAt(_epoch_at(lineage, lowest), lowest)
 
 
 def _lose(start: int, end: int, held: Sequence[Range]) -> Lose:
-    """The lower end of a hole: as much of it as is held, or as much as is not."""
+    """The step for the lower end of a hole, up to where its offsets begin or cease to be held."""
     for first, last in held:
         if first <= start <= last:
             return Lose(start, min(last, end), WHY_HELD)
@@ -275,12 +288,12 @@ def _lose(start: int, end: int, held: Sequence[Range]) -> Lose:
 
 
 def in_order(whole: Sequence[WholeSegment]) -> list[WholeSegment]:
-    """Segments by start offset; if equal, the longer first."""
+    """The segments by start offset; of those with the same one, the longer first."""
     return sorted(whole, key=lambda each: (each.row.start_offset, -each.row.end_offset))
 
 
 def _first_served(lineage: Epochs, row: RemoteLogSegmentMetadata) -> int | None:
-    """The first offset that look-ups would reach; None outside the lineage."""
+    """The first offset of the segment that look-ups can find; None if it is outside the lineage."""
     if not within_lineage(row.start_offset, row.end_offset, row.leader_epochs, lineage, None):
         return None
     served = ranges_in_lineage(lineage, epoch_ranges(row))

@@ -1,7 +1,7 @@
-"""Classifies listed objects, and bounds how many may be deleted. Pure.
+"""Classifies listed objects, and limits how many may be deleted. Pure.
 
-Only the log decides: an object may go if the metadata, read after the listing, says that its
-segment was deleted. Objects the log never knew are somebody else's, whatever their names.
+Only the metadata log decides: an object may be deleted if the metadata, read after the listing, has
+its segment as deleted. Objects whose segment the log never knew are foreign, whatever their names.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 
 class ObjectClass(StrEnum):
-    """The classes of objects. Values are stable: the HTTP interface has them."""
+    """The class of an object. The values are stable: they are part of the HTTP interface."""
 
     LIVE = "live"
     COPY_PENDING = "copy_pending"
@@ -27,12 +27,14 @@ class ObjectClass(StrEnum):
 IN_THE_LOG = (
     ObjectClass.LIVE, ObjectClass.COPY_PENDING, ObjectClass.DELETE_PENDING, ObjectClass.ORPHAN,
 )  # fmt: skip
-"""Objects of segments that the log knows or knew; the brake counts these."""
+"""The classes of objects whose segment the log knows or knew, which the limit counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A segment's row and when its objects may go (ms since the epoch), or that it was deleted."""
+    """A segment's row and the time from which its objects may be deleted (ms since the epoch), or
+    that it was deleted.
+    """
 
     row: RemoteLogSegmentMetadata | None = None
     due_ms: int = 0
@@ -45,8 +47,8 @@ NEVER_KNOWN = Known()
 def classify(
     key: str, parsed: ParsedSegmentKey | None, known: Known, *, prefix: str, now_ms: int
 ) -> ObjectClass:
-    """`known` must be read after the listing: a copy begun since is not foreign. `parsed`: of
-    `key`.
+    """The class of the object at `key`. `known` must be read after the listing, so that the objects
+    of a copy that began meanwhile are not foreign. `parsed` is the parsed `key`, or None.
     """
     if key.startswith(own_prefix(prefix)):
         return ObjectClass.OWN
@@ -56,7 +58,7 @@ def classify(
     if row is None:
         return ObjectClass.ORPHAN if known.deleted else ObjectClass.FOREIGN
     if key not in segment_keys(prefix, row.segment_id, row.start_offset).all():
-        return ObjectClass.FOREIGN  # our id under another name: we never wrote that
+        return ObjectClass.FOREIGN  # a known id with a different key, which Strandline never wrote
     match row.state:
         case SegmentState.COPY_SEGMENT_FINISHED:
             return ObjectClass.LIVE
@@ -69,7 +71,7 @@ def classify(
 
 
 def objects_allowed(in_the_log: int, max_percent: float, accepted: int) -> int:
-    """Objects that one pass may remove of `in_the_log`, those of the log's segments. `accepted`:
-    the number that the operator looked at and accepts.
+    """The number of objects that one pass may delete. `in_the_log` is the number of objects of the
+    log's segments, `accepted` the number that the operator accepts.
     """
     return max(int(in_the_log * max_percent / 100), accepted)

@@ -1,9 +1,9 @@
-"""Deletes garbage: objects of segments that the log deleted, which a late request brought back or a
-delete left behind. One pass over all stores at a time, on an operator's request.
+"""Deletes garbage: objects of deleted segments, which a late request wrote again or a delete left
+behind. An operator requests a pass over all stores; one runs at a time.
 
-    list a page -> barrier of the metadata log -> look at each id -> classify       (all stores)
-    the brake: more than a small part of everything stops the pass, which its result then says
-    the same once more, page by page, and the orphans of each page go
+    list a page -> barrier of the metadata log -> look each id up -> classify       (all stores)
+    the brake: if there are more orphans than a small part of all objects, the pass stops
+    the same again, page by page, and the orphans of each page are deleted
 
 Invariant (foreign_is_untouched): objects the log never knew stay. Memory is bounded by one page.
 """
@@ -42,14 +42,14 @@ from rsm_backends.store import ObjectInfo
 logger = logging.getLogger(__name__)
 
 COLLECTION = "collection"
-"""The name of the problem with a stopped pass."""
+"""Name of the problem of a stopped pass."""
 DELETED_AT_ONCE = 100
 EXAMPLES_MAX = 20
 LOOKS_PER_SLICE = 32
 
 
 class CollectionState(StrEnum):
-    """The state of a pass. STOPPED: by the brake."""
+    """The state of a pass. STOPPED: there were more orphans than it may delete."""
 
     RUNNING = "running"
     FINISHED = "finished"
@@ -59,7 +59,9 @@ class CollectionState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CollectorLimits:
-    """A pass deletes up to `delete_max_percent` of the log's objects, unless more are accepted."""
+    """The limits of a pass. It deletes at most `delete_max_percent` of the log's objects, unless
+    the operator accepts more.
+    """
 
     delete_max_percent: float = 1.0
     barrier_deadline_s: float = 10.0
@@ -67,7 +69,9 @@ class CollectorLimits:
 
 @dataclass(frozen=True, slots=True)
 class CollectionRequest:
-    """`apply` False only looks. `accept_objects`: so many may go, whatever share that is."""
+    """The request for a pass. With `apply` False it only counts. `accept_objects` may be deleted,
+    regardless of their share.
+    """
 
     apply: bool = False
     accept_objects: int = 0
@@ -75,7 +79,7 @@ class CollectionRequest:
 
 @dataclass(slots=True)
 class Count:
-    """Objects of a class and their bytes; the first few keys, as `store:key`."""
+    """The objects of a class and their bytes, with the first few keys as `store:key`."""
 
     objects: int = 0
     size_bytes: int = 0
@@ -90,7 +94,7 @@ class Count:
 
 @dataclass(slots=True)
 class Tally:
-    """Objects of a class in one store, and their bytes."""
+    """The objects of a class in one store, and their bytes."""
 
     objects: int = 0
     size_bytes: int = 0
@@ -98,7 +102,9 @@ class Tally:
 
 @dataclass(slots=True)
 class Collection:
-    """One pass. `held_back`: orphans that stay, by reason. `by_store`: each store's classes."""
+    """One pass and its result. `held_back` counts the orphans that may not be deleted now, by the
+    reason. `by_store` has the tallies of each store's classes.
+    """
 
     id: Uuid
     request: CollectionRequest
@@ -124,16 +130,16 @@ class Collection:
 
 
 class LookPort(Protocol):
-    """The calls to the metadata."""
+    """The reads of the metadata that the collector needs."""
 
     async def barrier(self, *, deadline_s: float) -> None:
-        """Return once everything that was completed before is applied here."""
+        """Wait until all records that were committed before this call are applied here."""
 
     def find_segment(self, segment_uuid: Uuid) -> RemoteLogSegmentMetadata | None:
-        """A segment's row by its id alone."""
+        """The row of the segment with this id, or None."""
 
     def is_deleted(self, segment_id: RemoteLogSegmentId) -> bool:
-        """True if the log knows that this segment of this partition was deleted to the end."""
+        """True if the log knows that the deletion of this segment has finished."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +150,8 @@ class Orphan:
 
 @dataclass(slots=True)
 class Collector:
-    """Runs passes, one at a time; the last one is remembered. `held_back` says why nothing of a
-    topic may be deleted now, as for clean-ups.
+    """Runs passes, one at a time, and keeps the last one. `held_back` returns the reason why no
+    segment of a topic may be deleted now, or None; "" for all topics.
     """
 
     look: LookPort
@@ -160,34 +166,36 @@ class Collector:
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def start(self, request: CollectionRequest, by: str) -> Collection:
-        """Begin a pass. Conflict: one is running. Refused: nothing may be deleted now."""
+        """Begin a pass. Raises Conflict if one is running, Refused if no segment may be deleted
+        now.
+        """
         if self._last is not None and self._last.state is CollectionState.RUNNING:
             raise Conflict(
                 f"a collection is running ({self._last.id}): wait for its end", reason="RUNNING"
             )
         why = self.held_back("") if request.apply else None
         if why is not None:
-            raise Refused(f"nothing is deleted now: {why}")
+            raise Refused(f"no object is deleted now: {why}")
         job = Collection(self.around.ambient.new_uuid(), request, by, self.around.ambient.now_ms())
         self._last = job
         self._task = asyncio.create_task(self._run(job), name="collect garbage")
         return job
 
     def collection(self, id_: Uuid) -> Collection:
-        """The running pass or the last one. NotFound for any other."""
+        """The running pass or the last one. Raises NotFound for other ids."""
         if self._last is None or self._last.id != id_:
-            raise NotFound(f"no collection {id_} is remembered by this node")
+            raise NotFound(f"this node does not know the collection {id_}: begin a new one")
         return self._last
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The last pass, if its brake stopped it: somebody has to look, and begin another."""
+        """The problem that the last pass stopped, until an operator begins a new one."""
         if self._last is None or self._last.state is not CollectionState.STOPPED:
             return ()
         text = f"the collection {self._last.id} stopped: {self._last.text}"
         return (NodeProblem(ProblemArea.DELETION, COLLECTION, text),)
 
     async def look_up(self, ids: Sequence[RemoteLogSegmentId]) -> list[Known]:
-        """The metadata of each id, read behind a barrier."""
+        """The metadata of each id, read after a barrier."""
         await self.look.barrier(deadline_s=self.limits.barrier_deadline_s)
         found = []
         for number, id_ in enumerate(ids, start=1):
@@ -197,7 +205,7 @@ class Collector:
         return found
 
     async def close(self) -> None:
-        """Stop a running pass; its deletes stand. Idempotent."""
+        """Stop a running pass, if there is one; its deletes are not undone."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -215,12 +223,12 @@ class Collector:
             self._end(job, CollectionState.FAILED, f"{type(error).__name__}: {error}")
 
     async def run_pass(self, job: Collection) -> None:
-        """Count, then delete orphans. Raises errors of the stores and of the metadata."""
+        """Count all objects, then delete the orphans. Raises the errors of stores and metadata."""
         for tier in self.stores.by_name.values():
             await self._count(tier, job)
         orphans = job.found[ObjectClass.ORPHAN].objects
         if not job.request.apply:
-            self._end(job, CollectionState.FINISHED, "nothing was deleted: it was only looked")
+            self._end(job, CollectionState.FINISHED, "no object was deleted: apply was not given")
             return
         allowed = objects_allowed(
             sum(job.found[each].objects for each in IN_THE_LOG),
@@ -248,7 +256,7 @@ class Collector:
     async def _classified(
         self, tier: TierStore, page: Sequence[ObjectInfo]
     ) -> list[tuple[ObjectClass, ObjectInfo, ParsedSegmentKey | None]]:
-        """Classify objects behind a barrier, so that ids begun since the listing are known."""
+        """Classify objects after a barrier, so that copies begun since the listing are known."""
         await self.look.barrier(deadline_s=self.limits.barrier_deadline_s)
         found = []
         for number, info in enumerate(page, start=1):
@@ -272,7 +280,7 @@ class Collector:
         return Known(row, delete_due_ms(row, self.around.limits))
 
     async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
-        """Delete the orphans of a store; False if there would be more than `allowed`."""
+        """Delete the orphans of a store; False if that would be more than `allowed` in all."""
         async with aclosing(listed_pages(tier)) as pages:
             async for page in pages:
                 orphans = (
@@ -329,9 +337,9 @@ class Collector:
 
     async def _stop(self, job: Collection, orphans: int, allowed: int) -> None:
         text = (
-            f"{orphans} objects of deleted segments are too many at once (allowed: {allowed}), and "
-            f"{job.deleted.objects} were deleted: look at them, then give their number, "
-            f"--accept-objects {orphans}"
+            f"there are {orphans} objects of deleted segments, more than the {allowed} that a pass "
+            f"may delete; {job.deleted.objects} were deleted. Look at them, then accept their "
+            f"number with --accept-objects {orphans}"
         )
         logger.error("the collection %s stopped: %s", job.id, text)
         await self.keep_audit(self._line(job, text))

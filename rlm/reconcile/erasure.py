@@ -1,10 +1,11 @@
-"""Ends an erasure: waits until its segments are gone, then deletes their versions, and reports.
+"""Carries out an erasure: waits until its segments are deleted, deletes all versions of their
+objects, and reports.
 
-    every row of the scope is gone (retention, or the deletion of the topic, takes them)
-      -> list the store, look every key up in the log, delete what it says is deleted
-      -> the same until a list shows nothing more to delete: the report is made from that one
+    wait until no row of the scope is left (retention or the topic's deletion removes them)
+      -> list the store, look each key up in the log, delete objects of deleted segments
+      -> repeat until a list has nothing more to delete: the report is made from that list
 
-It may be killed at any point and asked for again: everything it needs is in the log and the store.
+It may be killed at any point and requested again: all it needs is in the log and the stores.
 """
 
 from __future__ import annotations
@@ -38,23 +39,21 @@ logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 2.0
 LOOKS_REST = 9.0
-"""A look at the rows is followed by a rest so many times as long: there may be a million."""
+"""Factor of the pause after a scan of the rows to its duration: there may be a million rows."""
 SWEEPS_MAX = 5
-"""The most sweeps of a store: the last one finds nothing to delete, unless objects appear as fast
-as they go.
-"""
+"""Limit of the sweeps of a store, in case that new objects keep appearing."""
 SHOWN_MAX = 1_000
-"""Objects that a report names; all are counted."""
+"""Limit of the objects that a report names; all are counted."""
 EXPECTED_KEYS_MAX = 100_000
-"""Keys that are remembered, to be named once they are gone, or as left."""
-UNKNOWN = "the log does not know its segment, or forgot it, 30 days after its deletion"
+"""Limit of the keys that are remembered for the report as gone or left."""
+UNKNOWN = "the log does not know its segment, or forgot it 30 days after its deletion"
 ROWS_PER_BREATH = 128
 DELETED_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class LeftObject:
-    """An object, or a version of it (`version_id`), that is still there, and why."""
+    """An object, or a version of it (`version_id`), that still exists, and the reason."""
 
     store: str
     key: str
@@ -64,7 +63,7 @@ class LeftObject:
 
 @dataclass(slots=True)
 class Swept:
-    """One list of a store, and what was deleted by it. `left`: the first of `left_count`."""
+    """One sweep of a store: a list, and the deletes by it. `left` has the first of `left_count`."""
 
     store: str
     objects: int = 0
@@ -80,7 +79,7 @@ class Swept:
     left_keys: set[str] = field(default_factory=set)
 
     def note(self, decided: Mapping[str, Decided], *, applied: bool) -> None:
-        """Count the keys that stay; once it is `applied` those of the scope are left."""
+        """Count the keys that stay. If the sweep is `applied`, those of the scope are left over."""
         for key, each in decided.items():
             if each.takes:
                 continue
@@ -91,7 +90,7 @@ class Swept:
                 self.leave(key, None, "its segment is still recorded")
 
     def leave(self, key: str, version_id: str | None, why: str) -> None:
-        """Report what is still there."""
+        """Report an object or version that still exists."""
         self.left_count += 1
         if len(self.left) < SHOWN_MAX:
             self.left.append(LeftObject(self.store, key, version_id, why))
@@ -101,9 +100,9 @@ class Swept:
 
 @dataclass(slots=True)
 class StoreErasure:
-    """One store's part. `objects`, `versions` and `markers` are deleted; or, while nothing is
-    deleted, those that would be. `kept`: keys in the scope that stay, by class. `trouble`: why it
-    was not looked at to the end; `versions_unknown`: why its versions were not listed.
+    """The result for one store. `objects`, `versions` and `markers` were deleted; without `apply`
+    they would be. `kept` counts the keys in the scope that stay, by class. `trouble`: why the store
+    was not swept to the end. `versions_unknown`: why its versions were not listed.
     """
 
     objects: int = 0
@@ -115,7 +114,7 @@ class StoreErasure:
     versions_unknown: str | None = None
 
     def add(self, swept: Swept) -> None:
-        """Count one more sweep; what stays is what the last one saw."""
+        """Add a sweep; `kept` is that of the last sweep."""
         self.objects += swept.objects
         self.versions += swept.versions
         self.markers += swept.markers
@@ -125,10 +124,10 @@ class StoreErasure:
 
 @dataclass(slots=True)
 class Erasure:
-    """One run. `segments` and `size_bytes`: in the scope at its start; `waiting`: those that are
-    not gone yet. `kept_to_offset`: the end of the segment that `before` lies in, -1 without one.
-    `gone`: keys, as `store:key`, that no list shows any more, of stores whose versions were listed.
-    `is_told`: its last line of the audit is written, or being written.
+    """One run and its result. `segments` and `size_bytes`: in the scope at its start. `waiting`:
+    segments not deleted yet. `kept_to_offset`: the end of the segment that contains `before`, -1 if
+    there is none. `gone`: keys, as `store:key`, that are in no list any more, of stores whose
+    versions were listed. `is_told`: the last line of its audit is written, or being written.
     """
 
     id: Uuid
@@ -151,20 +150,20 @@ class Erasure:
     is_told: bool = False
 
     def expect(self, store: str, keys: Iterable[str]) -> None:
-        """Remember keys whose end is to be reported."""
+        """Remember keys, to report them as gone at the end."""
         for key in keys:
             if len(self.expected) < EXPECTED_KEYS_MAX:
                 self.expected[f"{store}:{key}"] = None
 
     def forget(self, store: str) -> None:
-        """Report no key of a store as gone: it was not looked at to the end."""
+        """Forget the keys of a store that was not swept to the end, so none is reported as gone."""
         self.expected = {key: None for key in self.expected if not key.startswith(f"{store}:")}
 
 
 @dataclass(slots=True)
 class Erasures:
-    """Runs erasures, one at a time; the last one is remembered. `held_back` says why nothing of a
-    topic may be deleted now; `collector` looks segments up.
+    """Runs erasures, one at a time, and keeps the last one. `held_back` returns the reason why no
+    segment of a topic may be deleted now, or None. `collector` looks segments up.
     """
 
     collector: Collector
@@ -180,23 +179,23 @@ class Erasures:
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     async def start(self, request: ErasureRequest, by: str) -> Erasure:
-        """Begin a run. Conflict: one is running, or nothing of the scope may go yet (NOT_ORDERED).
-        Refused: nothing may be deleted now.
+        """Begin a run. Raises Conflict if one is running, or if no deletion was ordered
+        (NOT_ORDERED); NotFound if the partition is unknown; Refused if deletes are held back now.
         """
         self._check_free()
-        await self.collector.look_up(())  # an order that the view lacks would be left out
+        await self.collector.look_up(())  # waits until the view has all earlier orders
         self._check_free()
         scope = request.scope
         if request.apply:
             states = self._states(scope)
             if scope.before is not None and not states:
-                raise NotFound(f"{scope} is not in the metadata: nothing of it is tiered")
+                raise NotFound(f"{scope} is not in the metadata, so it has no tiered data")
             why = why_not_ordered(scope, states)
             if why is not None:
                 raise Conflict(why, reason="NOT_ORDERED")
             held = self.held_back(scope.topic)
             if held is not None:
-                raise Refused(f"nothing is deleted now: {held}")
+                raise Refused(f"no object is deleted now: {held}")
         ambient = self.around.ambient
         job = Erasure(ambient.new_uuid(), request, by, ambient.now_ms())
         self._last = job
@@ -210,33 +209,33 @@ class Erasures:
             )
 
     def erasure(self, id_: Uuid) -> Erasure:
-        """The running one or the last. NotFound for any other."""
+        """The running erasure or the last one. Raises NotFound for other ids."""
         if self._last is None or self._last.id != id_:
-            raise NotFound(f"no erasure {id_} is remembered by this node: ask for it again")
+            raise NotFound(f"this node does not know the erasure {id_}: request it again")
         return self._last
 
     async def close(self) -> None:
-        """Stop a run, and the collector's; what they deleted stays deleted. Idempotent."""
+        """Stop a running erasure and collection, if there are any; their deletes are not undone."""
         await self.collector.close()
         task, self._task = self._task, None
         if task is not None:
-            if self._last is None or not self._last.is_told:  # else it ends, by itself
+            if self._last is None or not self._last.is_told:  # else it is about to end
                 task.cancel()
             await asyncio.gather(task, return_exceptions=True)
         if self._last is not None and self._last.state is ErasureState.RUNNING:
-            text = "the node is shutting down: ask for it again"
+            text = "the node is shutting down: request the erasure again"
             with suppress(StrandlineError):
                 if not self._last.is_told:
                     await self._tell_end(self._last, text)
             self._end(self._last, ErasureState.FAILED, text)
 
     async def _run(self, job: Erasure) -> None:
-        again = "ask for it again: it goes on where it is"
+        again = "request the erasure again, it continues"
         try:
             async with asyncio.timeout(job.request.deadline_s):
                 state, text = await self.run(job)
         except TimeoutError:
-            waited = f"{job.request.deadline_s:g} s were over with {job.waiting} segments to go"
+            waited = f"after {job.request.deadline_s:g} s {job.waiting} segments are left"
             state, text = ErasureState.INCOMPLETE, f"{waited}: {again}"
         except StrandlineError as error:
             state, text = ErasureState.FAILED, f"{error}; {again}"
@@ -250,7 +249,7 @@ class Erasures:
         self._end(job, state, text)
 
     async def run(self, job: Erasure) -> tuple[ErasureState, str]:
-        """The steps, to the end. Raises errors of the metadata; those of a store are reported."""
+        """Do all steps. Raises the errors of the metadata; those of a store are in the report."""
         request = job.request
         await self._count(job)
         if request.apply:
@@ -268,20 +267,20 @@ class Erasures:
                 job.forget(tier.name)
         await self._tell_unseen(job)
         if not request.apply:
-            return ErasureState.FINISHED, "nothing was deleted: it was only looked"
+            return ErasureState.FINISHED, "no object was deleted: apply was not given"
         job.gone_count, job.gone = len(job.expected), list(job.expected)[:SHOWN_MAX]
         text = _why_incomplete(job)
         return ErasureState.INCOMPLETE if text else ErasureState.FINISHED, text
 
     async def _tell_end(self, job: Erasure, text: str) -> None:
-        """The line of the audit that ends every run which may delete."""
+        """Write the last line of the audit of a run that may delete."""
         job.is_told = True
         if job.request.apply:
             said = f"not finished: {text}" if text else f"ended: {job.gone_count} objects are gone"
             await self.keep_audit(self._line(job, said))
 
     async def _tell_unseen(self, job: Erasure) -> None:
-        """Report the stores that were not looked at, those of segments gone before among them."""
+        """Report the stores that were not swept, including those of segments deleted before."""
         unseen = await unseen_stores(
             self.metadata, self.stores.by_name, partial(self.around.ambient.sleep, 0)
         )
@@ -317,7 +316,7 @@ class Erasures:
                 job.kept_to_offset = max(job.kept_to_offset, row.end_offset)
 
     def _stores_of(self, job: Erasure, row: RemoteLogSegmentMetadata) -> Sequence[TierStore]:
-        """The stores of a row, as a clean-up takes them; a store that the settings lack is told."""
+        """The stores of a row, as for a clean-up; a store that the settings lack is reported."""
         custom = custom_of(row.custom_metadata)
         if custom is None:
             return self.stores.default_first
@@ -329,17 +328,17 @@ class Erasures:
         return (tier,)
 
     async def _wait(self, job: Erasure) -> str | None:
-        """Return once no segment of the scope has a row; or why that is not waited for."""
+        """Wait until no segment of the scope has a row; or return why the wait was given up."""
         scope, ambient = job.request.scope, self.around.ambient
         while True:
             await self.collector.look_up(())
             states = self._states(scope)
             held = self.held_back(scope.topic)
             if held is not None:
-                return f"nothing is deleted now: {held}; then ask for it again"
+                return f"no object is deleted now: {held}; request the erasure again after that"
             why = why_not_ordered(scope, states)
             if why is not None:
-                return f"it was taken back meanwhile: {why}"
+                return f"the order to delete was withdrawn: {why}"
             began_s = ambient.monotonic()
             job.waiting = sum([scope.takes(row) async for row in self._rows(scope)])
             if not job.waiting and (scope.before is not None or not states):
@@ -348,7 +347,7 @@ class Erasures:
             await ambient.sleep(max(LOOK_EVERY_S, LOOKS_REST * took_s))
 
     async def _erase(self, tier: TierStore, job: Erasure) -> None:
-        """Sweep until a list shows nothing to delete any more."""
+        """Sweep a store until its list has nothing more to delete."""
         store = job.stores[tier.name]
         for _ in range(SWEEPS_MAX):
             swept = await self._sweep(tier, job)
@@ -356,14 +355,14 @@ class Erasures:
             if not swept.deleted or not job.request.apply:
                 break
         else:
-            swept.leave("", None, "objects appear as fast as they go")
+            swept.leave("", None, "new objects keep appearing")
         job.left_count += swept.left_count
         job.left += swept.left[: SHOWN_MAX - len(job.left)]
         for key in swept.left_keys:
             job.expected.pop(f"{tier.name}:{key}", None)
 
     async def _sweep(self, tier: TierStore, job: Erasure) -> Swept:
-        """List once and delete. Versions tell what stays, in a store that has any."""
+        """List a store once and delete. In a store with versions their list is the result."""
         start = job.request.scope.start_of_keys(tier.prefix)
         deadline_s = self.around.limits.store_deadline_s
         objects, kept = Swept(tier.name), Swept(tier.name)
@@ -416,13 +415,13 @@ class Erasures:
         swept.size_bytes += sum(each.size for each in gone)
 
     def _goes(self, job: Erasure, decided: Decided | None) -> bool:
-        """True if it is deleted; or, while nothing is, if it would be."""
+        """True if the key is deleted; without `apply`, if it would be."""
         return decided is not None and (decided.takes or (decided.will and not job.request.apply))
 
     async def _decided(
         self, tier: TierStore, job: Erasure, keys: Sequence[str]
     ) -> dict[str, Decided]:
-        """The keys of the scope. Looked up behind a barrier after the list."""
+        """The decisions on those keys that are in the scope, looked up after a barrier."""
         parsed = {key: parse_segment_key(tier.prefix, key) for key in keys}
         ids = {each.segment_id: None for each in parsed.values() if each is not None}
         known = dict(zip(ids, await self.collector.look_up(tuple(ids)), strict=True))
@@ -476,7 +475,7 @@ class Erasures:
 async def _versions(
     tier: TierStore, start: str, deadline_s: float, swept: Swept
 ) -> AsyncGenerator[tuple[KeptVersion, ...], None]:
-    """The list of versions; it ends, and `swept` says why, where the store refuses it."""
+    """The versions, in pages; `swept.versions_unknown` has the reason if the store refuses."""
     try:
         async with aclosing(kept_keys(tier, start, deadline_s=deadline_s)) as pages:
             async for versions in pages:
@@ -486,7 +485,7 @@ async def _versions(
 
 
 def _why_incomplete(job: Erasure) -> str:
-    """One line about what is left; empty: nothing is."""
+    """One line about objects that are left, or may be; empty if there are none."""
     parts = [
         f"the store {name}: {each.trouble}" for name, each in job.stores.items() if each.trouble
     ]

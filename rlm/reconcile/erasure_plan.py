@@ -1,10 +1,10 @@
-"""Decides which objects an erasure may take, and whether it was ordered. Pure.
+"""Decides which objects an erasure may delete, and whether their deletion was ordered. Pure.
 
-An erasure orders nothing: the log start has passed its segments, or their partition is being
-deleted. It takes, with all versions that a store keeps, what the log says is deleted to the end. No
-key of a segment with a row is touched, whatever the row's state; nor is a key that the log does not
-know: the log keeps the ids of deleted segments for 30 days, and before that nobody can tell such an
-object from the last copy of something.
+An erasure itself orders no deletion: it needs a log start above its segments, or the deletion of
+their partition. It deletes, with all versions that a store keeps, the objects of segments whose
+deletion has finished by the log. Keys of segments with a row are not touched, whatever the row's
+state. Keys that the log does not know are not touched either: the log keeps the ids of deleted
+segments for 30 days, and an unknown object may be the last copy of its records.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Everything of a topic, or of one partition of it, or what ends below the offset `before`
-    (exclusive) there. `topic_id` None: of all topics of this name.
+    """The scope of an erasure: a topic, or one of its partitions, or that partition's segments that
+    end below the offset `before` (exclusive). `topic_id` None: all topics of this name.
     """
 
     topic: str
@@ -32,7 +32,7 @@ class Scope:
     before: int | None = None
 
     def has(self, tip: TopicIdPartition) -> bool:
-        """True for a partition of the scope."""
+        """True if the partition is in the scope."""
         return (
             tip.topic == self.topic
             and self.topic_id in (None, tip.topic_id)
@@ -40,20 +40,20 @@ class Scope:
         )
 
     def has_key(self, key: ParsedSegmentKey) -> bool:
-        """True for an object of a segment that begins within the scope."""
+        """True if the object's segment begins within the scope."""
         begins = self.before is None or key.start_offset < self.before
         return begins and self.has(key.segment_id.partition)
 
     def takes(self, row: RemoteLogSegmentMetadata) -> bool:
-        """True for a segment that lies in the scope as a whole."""
+        """True if the whole segment is in the scope; its partition must be."""
         return self.before is None or row.end_offset < self.before
 
     def spans(self, row: RemoteLogSegmentMetadata) -> bool:
-        """True for a segment that `before` lies in."""
+        """True if `before` is inside the segment."""
         return self.before is not None and row.start_offset < self.before <= row.end_offset
 
     def start_of_keys(self, prefix: str) -> str:
-        """The start of the keys of everything in the scope, and perhaps of more."""
+        """A prefix of all keys in the scope, and perhaps of other keys."""
         if self.topic_id is None:
             return topic_start(prefix, self.topic)
         if self.partition is None:
@@ -62,13 +62,13 @@ class Scope:
         return partition_prefix(prefix, tip)
 
     def __str__(self) -> str:
-        """The scope as messages name it."""
+        """The scope's name in messages."""
         name = self.topic if self.partition is None else f"{self.topic}-{self.partition}"
         return name if self.before is None else f"{name} below offset {self.before}"
 
 
 def why_not_ordered(scope: Scope, states: Iterable[PartitionState]) -> str | None:
-    """The reason why nothing may be erased yet; None: all of it is going already, or gone."""
+    """The reason why the scope may not be erased yet; None if all of it is deleted, or is being."""
     for state in states:
         name = f"{state.partition.topic}-{state.partition.partition}"
         if state.delete_state is not None:
@@ -80,20 +80,22 @@ def why_not_ordered(scope: Scope, states: Iterable[PartitionState]) -> str | Non
             )
         if state.mode is not Mode.SIDECAR:
             return (
-                f"{name} is {state.mode.name}: its broker decides what goes. Delete the records "
-                "there, kafka-delete-records, or the topic"
+                f"{name} is {state.mode.name}, so its broker decides what is deleted: delete the "
+                "records there (kafka-delete-records), or the topic"
             )
         if state.log_start_offset < scope.before:
             return (
-                f"the log start of {name} is {state.log_start_offset}: move it to {scope.before} "
-                "first, `strandline retention delete-records`"
+                f"the log start of {name} is {state.log_start_offset}: first move it to "
+                f"{scope.before} with `strandline retention delete-records`"
             )
     return None
 
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """The class of a key in the scope; `takes`: it goes now, `will`: with its segment."""
+    """The class of a key in the scope. `takes`: it is deleted now; `will`: it is deleted with its
+    segment.
+    """
 
     class_: ObjectClass
     takes: bool
@@ -103,10 +105,12 @@ class Decided:
 def decide(
     scope: Scope, key: str, parsed: ParsedSegmentKey | None, known: Known, *, prefix: str
 ) -> Decided | None:
-    """`known` must be read after the listing; None: not in the scope."""
+    """The decision on a listed key; None if it is not in the scope. `known` must be read after the
+    listing.
+    """
     if parsed is None or not scope.has_key(parsed):
         return None
-    # A row that waits for its time is no orphan, however late it is: the clean-up ends it.
+    # An object with a row is no orphan, however late it is: the clean-up deletes it.
     class_ = classify(key, parsed, known, prefix=prefix, now_ms=-1)
     takes = class_ is ObjectClass.ORPHAN and known.row is None and known.deleted
     if class_ is ObjectClass.ORPHAN and not takes:

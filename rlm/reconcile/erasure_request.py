@@ -1,4 +1,4 @@
-"""The request for an erasure, and the states of a run. Pure."""
+"""The request for an erasure, and the states of its run. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from rlm.reconcile.erasure_plan import Scope
 
 
 class ErasureState(StrEnum):
-    """The state of an erasure. INCOMPLETE: something is left, or was not looked at. FAILED: it has
-    not looked at all.
+    """The state of an erasure. INCOMPLETE: objects are left, or a store was not swept. FAILED: an
+    error ended it.
     """
 
     RUNNING = "running"
@@ -22,8 +22,9 @@ class ErasureState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """`apply` False only looks. `why` stands in the audit. `elsewhere`: stores that other nodes'
-    settings have, each with what to say if this node's lack it.
+    """The request for an erasure. With `apply` False it only counts. `why` is written to the audit.
+    `elsewhere` has the stores in other nodes' settings, each with the text to report if this node's
+    settings lack it.
     """
 
     scope: Scope

@@ -1,10 +1,10 @@
-"""The lineage that the claims of a lost cluster had made, as far as its copies tell it. Pure.
+"""Restores the lineage of a lost cluster's claims from its copies. Pure.
 
-Claims made since the snapshot are lost, and local retention cuts the head of the broker's leader
-epoch checkpoint, so the epochs in between may be known to the store alone. The LEADER_EPOCH index
-of a copy is the lineage of its claim up to the segment's end, and a manifest has the epochs of its
-segment. Merged in the order of their epochs, like the claims that are lost (`merge` in
-`rlmm/lineage.py`), they make the recorded lineage whole before the first claim of the new cluster.
+Claims made since the snapshot are lost, and local retention removes the head of the broker's leader
+epoch checkpoint, so the epochs between may exist only in the stores. The LEADER_EPOCH index of a
+copy has the lineage of its claim up to the segment's end, and a manifest the epochs of its segment.
+They are merged in the order of their epochs, as the lost claims were (`merge` in
+`rlmm/lineage.py`), into a whole lineage before the first claim of the new cluster.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 
 def authority(row: RemoteLogSegmentMetadata) -> tuple[int, int]:
-    """The order of belief, highest last: a copy under a higher epoch knows of later elections, and
-    under the same one the copy that reaches further knows more.
+    """The authority of a copy about the lineage, as a key to sort by: a copy with a higher last
+    epoch has later elections, and with the same one the copy with the higher end has more.
     """
     return row.leader_epochs[-1][0], row.end_offset
 
 
 def merge_told(recorded: Epochs, told: Iterable[Epochs]) -> Epochs:
-    """The recorded lineage with those that copies tell, the most believed last.
+    """The recorded lineage merged with those of copies, which are ordered by authority, the highest
+    last.
 
-    The recorded one is right up to its last epoch, but for a head that was cut. A lineage that
-    contradicts what is more believed is passed over.
+    The recorded lineage is right up to its last epoch, but its head may be missing. A lineage that
+    contradicts one of a higher authority is left out.
     """
     known = recorded
     for each in told:
@@ -50,7 +51,7 @@ def merge_told(recorded: Epochs, told: Iterable[Epochs]) -> Epochs:
 def with_lost_claims(checkpoint: Epochs, lineage: Epochs) -> Epochs:
     """The broker's checkpoint for a claim, with `lineage` (of `merge_told`) below its first entry.
 
-    The checkpoint as it is, where the two contradict each other: it is right where it speaks.
+    If the two contradict each other, the checkpoint is returned unchanged: its entries are right.
     """
     if not lineage or not checkpoint:
         return checkpoint

@@ -1,7 +1,8 @@
 """Compares a full listing of the stores with the metadata: missing, damaged, unknown segments.
 
-List first, then look: a row whose objects seem missing is confirmed by a request for each, and an
-object without a row existed before the look. Memory is bounded by one partition.
+The stores are listed first, then the rows are read: objects that seem missing are confirmed by a
+request for each, and an object without a row existed before the rows were read. Memory is bounded
+by one partition.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ class MissingSegment:
 
 @dataclass(slots=True)
 class Comparison:
-    """The result. `damaged`: those whose `.log` is there, from which a repair makes the rest anew;
-    who records them as missing deletes their records. `unknown`: the first of `unknown_count`
-    segments without a row; `uncompared`: finished rows of another RemoteStorageManager; `unlisted`:
-    how many finished rows each store has that the settings do not name, which nobody looked at;
-    `other_objects` belong to no segment.
+    """The result. `damaged` segments have their `.log`, from which a repair can restore the rest;
+    to record them as missing would lose their records. `unknown`: the first of `unknown_count`
+    segments without a row. `uncompared`: the number of finished rows of a different
+    RemoteStorageManager. `unlisted`: the number of finished rows in each store that is not in the
+    settings, and so was not compared. `other_objects` belong to no segment.
     """
 
     whole: int = 0
@@ -56,7 +57,9 @@ Breathe = Callable[[], Awaitable[None]]
 
 
 async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) -> Comparison:
-    """List every store to its end and compare. `breathe` is awaited between slices of work."""
+    """List all stores to the end and compare them with the rows. `breathe` is awaited between
+    slices of work.
+    """
     result = Comparison()
     for tier in stores.by_name.values():
         seen: set[TopicIdPartition] = set()
@@ -77,7 +80,7 @@ async def compare(rows: MetadataReads, stores: TierStores, *, breathe: Breathe) 
 async def _by_partition(
     tier: TierStore, result: Comparison
 ) -> AsyncIterator[tuple[TopicIdPartition, dict[RemoteLogSegmentId, StoredSegment]]]:
-    """Listed segments, a partition at a time: keys sort by partition first."""
+    """The listed segments, partition by partition, since keys sort by partition first."""
     current: TopicIdPartition | None = None
     found: dict[RemoteLogSegmentId, StoredSegment] = {}
     async for page in listed_pages(tier):
@@ -121,7 +124,7 @@ async def _compare_partition(
 
 
 async def _asked(tier: TierStore, row: RemoteLogSegmentMetadata) -> dict[ObjectSuffix, int]:
-    """The sizes by a request for each object: a listing may be older than the row."""
+    """The sizes by a request for each object, since the listing may be older than the row."""
     keys = segment_keys(tier.prefix, row.segment_id, row.start_offset)
     found = {}
     for suffix in ObjectSuffix:
@@ -173,6 +176,6 @@ async def _rows(
 
 
 def _custom_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | None:
-    """A finished row's, if it is ours."""
+    """The custom metadata of a finished row that Strandline wrote, else None."""
     finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
     return custom_of(row.custom_metadata) if finished else None

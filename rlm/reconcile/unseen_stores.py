@@ -1,5 +1,5 @@
-"""Stores that an erasure can't look at: the settings of its node lack them, and versions may be
-there.
+"""Finds stores that an erasure can't sweep, since its node's settings lack them; versions may be
+left there.
 """
 
 from __future__ import annotations
@@ -12,24 +12,25 @@ from rlm.reconcile.erasure_plan import Scope
 from rlm.stores.store_usage import NOT_OURS, store_usage
 from rlmm.manager.metadata_reads import MetadataReads
 
-OF_THE_SCOPE = "it has segments of the scope, and this node's settings do not have it"
+OF_THE_SCOPE = "it has segments of the scope, but is not in this node's settings"
 OF_OTHERS = (
-    "it has segments, and this node's settings do not have it: old versions of the scope may be "
-    "there, too. Ask for the erasure at a node that has it"
+    "it has segments, but is not in this node's settings: old versions of the scope may be there, "
+    "too. Request the erasure at a node that has the store"
 )
 OF_THE_SCOPE_BEFORE = (
-    "it had segments of the scope when an erasure at this node counted them, and this node's "
-    "settings do not have it: old versions may be there. Ask for the erasure at a node that has "
-    "it; this node tells of it until it is restarted"
+    "it had segments of the scope in an earlier erasure at this node, but is not in this node's "
+    "settings: old versions may be there. Request the erasure at a node that has the store; this "
+    "node reports it until it is restarted"
 )
 REMEMBERED_MAX = 10_000
-"""Partitions that are remembered with their stores; the first ones are forgotten first."""
+"""Limit of the partitions that are remembered with their stores; the oldest are forgotten first."""
 
 
 @dataclass(slots=True)
 class StoresOfErased:
-    """Stores that the settings lack, of segments that erasures counted: once these are gone no row
-    names the store. Settings are read at the start, so a restart ends what is remembered.
+    """The stores of segments that erasures counted, if the settings lack them: after the segments
+    are deleted, no row has the store's name any more. They are forgotten at a restart, which also
+    reads the settings again.
     """
 
     _stores: dict[TopicIdPartition, dict[str, None]] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class StoresOfErased:
             del self._stores[next(iter(self._stores))]
 
     def of(self, scope: Scope) -> dict[str, str]:
-        """The stores of the scope's partitions, by the reason to miss them."""
+        """The remembered stores of the scope's partitions, each with the text to report."""
         return {
             name: OF_THE_SCOPE_BEFORE
             for tip, stores in self._stores.items()
@@ -53,8 +54,8 @@ class StoresOfErased:
 async def unseen_stores(
     metadata: MetadataReads, seen: Collection[str], breathe: Callable[[], Awaitable[None]]
 ) -> dict[str, str]:
-    """The stores that any segment names, by the reason to miss them. Rows of the scope are gone by
-    now, and with them the name of their store.
+    """The stores with segments that are not in `seen`, each with the text to report. The rows of
+    the scope, which would name their stores, are deleted by now.
     """
     usage = await store_usage(metadata, breathe)
     return {name: OF_OTHERS for name in usage if name not in seen and name != NOT_OURS}

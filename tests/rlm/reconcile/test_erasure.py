@@ -163,7 +163,7 @@ def test_nothing_is_erased_that_nobody_ordered(world: MakeWorld, orders: KafkaLo
             before = await versions(node.store)
             for scope, why in (
                 (Scope("orders"), "orders-0 is not being deleted: .*topics delete orders"),
-                (below(orders, 15), "the log start of orders-0 is 0: move it to 15 first"),
+                (below(orders, 15), "the log start of orders-0 is 0: first move it to 15"),
             ):
                 with pytest.raises(Conflict, match=why) as refused:
                     await erase(node, scope)
@@ -202,10 +202,10 @@ def test_a_pause_stops_it_and_an_undo_ends_it(world: MakeWorld, orders: KafkaLog
             await undo(node, orders.partition)
             job = await waiting
             assert (job.state, job.waiting) == (ErasureState.INCOMPLETE, 3)
-            assert "taken back" in job.text
+            assert "withdrawn" in job.text
             job = await _late(node, orders)
             assert (job.state, job.waiting) == (ErasureState.INCOMPLETE, 3)
-            assert "90 s were over with 3 segments to go" in job.text
+            assert "after 90 s 3 segments are left" in job.text
             assert await versions(node.store, f"{PREFIX}orders") == before
 
     run_virtually(main)
@@ -340,7 +340,7 @@ def test_one_runs_at_a_time_and_a_store_without_versions_has_a_report_too(
             await runs.close()
             assert last.state is ErasureState.FAILED
             assert lines[-1].why.endswith(
-                "not finished: the node is shutting down: ask for it again"
+                "not finished: the node is shutting down: request the erasure again"
             )
             await node.remote_log.close()
             await node.assert_quiesced()
