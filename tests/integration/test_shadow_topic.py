@@ -215,9 +215,9 @@ async def test_a_topic_made_anew_is_told(broker: KafkaBroker, topic: str, id_: s
         broker.delete_topic(TOPIC)
         broker.wait_until(lambda: TOPIC not in broker.admin().list_topics().topics, "its end")
         broker.create_topic(TOPIC, partitions=PARTITIONS, config=KEPT)
-        with pytest.raises(Exception, match="it was made anew"):
+        with pytest.raises(Exception, match="it was recreated"):
             await insisted(writer.look)
-    assert "made anew" in node.state.incomplete
+    assert "recreated" in node.state.incomplete
 
 
 async def test_kafkas_own_manager_has_our_rows(
