@@ -23,6 +23,7 @@ from bench.table import Measure, write_table
 from rlm.control.surroundings import Ambient
 from rlm.delegated import wire
 from rlm.delegated.segment_lists import SegmentLists
+from rlmm.segment import RemoteLogSegmentMetadata
 from strandline.node import ambient
 
 INTERVAL_S = 30.0
@@ -78,10 +79,14 @@ class Way:
         return bodies
 
 
+def _shown(_row: RemoteLogSegmentMetadata, _epoch: int | None) -> bool:
+    return False
+
+
 async def measure(node: MetadataNode, metadata_set: MetadataSet, copied: int) -> tuple[Way, Way]:
     """Whole lists, and lists by changes."""
     life = ambient.new_uuid()
-    lists = SegmentLists(node.manager, AMBIENT, life, lambda _: (), lambda _: False, lambda _: 0)
+    lists = SegmentLists(node.manager, AMBIENT, life, lambda _tip: (), _shown, lambda _tip: 0)
     ways = Way(takes_changes=False), Way(takes_changes=True)
     for interval in range(INTERVALS):
         for way in ways:

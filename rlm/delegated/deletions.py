@@ -3,9 +3,8 @@
 A broker's expiration moves its log start first, then deletes one segment after the other. What a
 run that broke off did not come to is COPY_SEGMENT_FINISHED below the log start, and the next run
 counts that as kept by `retention.bytes`: it takes as much again from what is readable. A segment in
-DELETE_SEGMENT_STARTED is not counted, and deleted by that run (Kafka's RemoteLogManager,
-buildRetentionSizeData, cleanupExpiredRemoteLogSegments). So what the log start passed is marked
-before the broker gets its list.
+DELETE_SEGMENT_STARTED is not counted (Kafka's RemoteLogManager, buildRetentionSizeData), and this
+node ends its deletion. So what the log start passed is marked before the broker gets its list.
 """
 
 from __future__ import annotations

@@ -165,15 +165,17 @@ class Plugin:
         by_broker = is_the_brokers(row, moved=moved, serves_storage=serves)
         return BY_BROKER if by_broker else None
 
-    def is_left_out(self, row: RemoteLogSegmentMetadata) -> bool:
-        """True of a deletion that this node ends, in lists for a broker before Kafka 4.0: by
-        `retention.bytes` it counts what is being deleted as kept, for as long as the row stays, and
-        each run until then would take as much again (KAFKA-17428).
+    def is_left_out(self, row: RemoteLogSegmentMetadata, epoch: int | None) -> bool:
+        """True of a deletion that this node ends, in the list of an epoch: it would tell a leader
+        that its log begins there (findLogStartOffset), above what it has on its disk. In the list
+        of all epochs (None) it is left out for a broker before Kafka 4.0: by `retention.bytes` it
+        counts what is being deleted as kept, for as long as the row stays, and each run until then
+        would take as much again (KAFKA-17428).
         """
         return (
             row.state is SegmentState.DELETE_SEGMENT_STARTED
             and self.session is not None
-            and self.session.kafka_version.startswith(COUNT_WHAT_IS_DELETED)
+            and (epoch is not None or self.session.kafka_version.startswith(COUNT_WHAT_IS_DELETED))
             and self.why_by_broker(row) is None
         )
 

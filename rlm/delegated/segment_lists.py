@@ -39,7 +39,8 @@ class SegmentLists:
     """A tag is `life`, which no other process has, with the metadata offset of the last change, the
     last offset that is listed, and the one below which segments are listed with no bytes: that is
     what `uncounted_below` tells. `own_epochs`: those of the broker's replica, as last seen.
-    `is_left_out` says which segments the broker must not see.
+    `is_left_out` says which segments the broker must not see in the list of an epoch, or of all
+    (None).
 
     The list of an epoch that the broker's log has ends where that epoch does: Kafka's
     findLogStartOffset takes its first segment, which would move the log start of an unclean leader
@@ -51,7 +52,7 @@ class SegmentLists:
     ambient: Ambient
     life: Uuid
     own_epochs: Callable[[TopicIdPartition], Epochs]
-    is_left_out: Callable[[RemoteLogSegmentMetadata], bool]
+    is_left_out: Callable[[RemoteLogSegmentMetadata, int | None], bool]
     uncounted_below: Callable[[TopicIdPartition], int]
 
     async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
@@ -80,7 +81,7 @@ class SegmentLists:
         for number, row in enumerate(within, 1):
             if len(rows) == PAGE_ROWS:
                 break
-            if not self.is_left_out(row):
+            if not self.is_left_out(row, asked.epoch):
                 rows.append(_counted(row, below))
             if number % ROWS_PER_BREATH == 0:
                 await self.ambient.sleep(0)
@@ -118,7 +119,7 @@ class SegmentLists:
     ) -> RemoteLogSegmentMetadata | None:
         """The segment if it is in the list, whose last offset is `last`."""
         row, tip = self.metadata.find_segment(id_), asked.partition
-        if row is None or self.is_left_out(row):
+        if row is None or self.is_left_out(row, asked.epoch):
             return None
         of = row.segment_id.partition
         if (of.topic_id, of.partition) != (tip.topic_id, tip.partition):

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_formats.errors import RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.delegated import deletions, wire
+from rlm.delegated import deletions
 from rlm.delegated.calls import BrokerCalls
 from rlm.delegated.deletions import BrokerDeletions
 from rlm.delegated.expirations import CONFIRMED_FOR_S
@@ -26,12 +26,10 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import PartitionModeChange, TopicPolicyChange
 from rlmm.segment import SegmentState
-from sim.tier import plugin_bodies
 from tests.rlm.delegated.delegating import (
     COUNTED,
     NO_TOPICS,
     TIERED,
-    announcement,
     broker_of,
 )
 from tests.rlm.delegated.plugin_client import PluginClient, client_of, refused, segment
@@ -434,39 +432,6 @@ def test_a_list_waits_for_no_readiness_that_went_meanwhile(
             monkeypatch.setattr(BrokerCalls, "_until_added", meanwhile)
             told = await refused(plugin.page(tip, 0))
             assert "did not announce it" in told.detail
-
-    run_virtually(main)
-
-
-@pytest.mark.parametrize(
-    ("version", "shown"), [("3.9.2", []), ("7.9.1-ccs", []), ("4.0.0", [DELETING])]
-)
-def test_a_broker_that_counts_what_is_being_deleted_is_not_shown_it(
-    tmp_path: Path, orders: KafkaLog, version: str, shown: list[SegmentState]
-) -> None:
-    """The row stays for a minute or two behind the broker's own deletion."""
-
-    async def main() -> None:
-        async with beside(tmp_path, orders) as (node, plugin):
-            tip = orders.partition
-            said = replace(announcement(tip), kafka_version=version)
-            await plugin.call("announce", plugin_bodies.announce(said))
-            await asyncio.sleep(1)
-            row = segment(tip, 1, 0, 9)
-            await plugin.add(row)
-            await plugin.update(row, FINISHED, CUSTOM)
-            tag, rows, _ = await plugin.page(tip)
-            assert [each.state for each in rows or ()] == [FINISHED]
-            await plugin.update(row, DELETING)
-            await plugin.delete(row)
-            await plugin.update(row, DELETED)
-            assert states(node, tip) == [(0, DELETING.name)]
-            for epoch in (0, wire.ALL_EPOCHS):
-                rows = (await plugin.page(tip, epoch))[1]
-                assert [each.state for each in rows or ()] == shown
-            changes = await plugin.list_changes(tip, tag)
-            assert [each.state for each in changes.rows] == shown
-            assert [*changes.gone] == ([] if shown else [row.segment_id.id])
 
     run_virtually(main)
 

@@ -60,8 +60,8 @@ class World:
     counts_deleting: bool = False
     led_from: int = 0
 
-    def is_left_out(self, row: RemoteLogSegmentMetadata) -> bool:
-        return self.counts_deleting and row.state is DELETING
+    def is_left_out(self, row: RemoteLogSegmentMetadata, epoch: int | None) -> bool:
+        return (self.counts_deleting or epoch is not None) and row.state is DELETING
 
     def begin_life(self) -> None:
         self.reads = MetadataReads(self.view, states_kept_max=9)
@@ -161,7 +161,7 @@ class Lister:
             [
                 replace(row, size_bytes=0) if row.end_offset < self.world.led_from else row
                 for row in listed
-                if not self.world.is_left_out(row)
+                if not self.world.is_left_out(row, epoch)
             ]
         )
         assert list(map(plugin_bodies.row, kept.rows)) == list(map(plugin_bodies.row, whole))
@@ -237,12 +237,15 @@ async def test_a_list_of_an_epoch_ends_where_the_epoch_does(tmp_path: Path) -> N
         # An unclean leader had up to 100 alone.
         world.claim(PARTITION, ((1, 0), (3, 100)))
         await _starts(listers, {None: [0, 100, 200], 1: [0], 2: [100, 200]})
-        assert world.commit(world.update(world.rows[1], DELETING))
+        assert world.commit(world.update(world.rows[1], FINISHED))
         await _starts(listers, {None: [0, 100, 200], 1: [0], 2: [100, 200]})
         assert listers[1].kept.forms == [2, 0, 1]
         # Its log has no record of epoch 1 any more: now the broker's expiration wants them.
         world.own_epochs = (EpochEntry(3, 100),)
         await _starts(listers, {None: [0, 100, 200], 1: [0, 100], 2: [100, 200]})
+        finished = replace(world.rows[1], state=FINISHED)
+        assert world.commit(world.update(finished, DELETING))
+        await _starts(listers, {None: [0, 100, 200], 1: [0], 2: [200]})
     finally:
         view.close()
 
