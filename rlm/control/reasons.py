@@ -218,7 +218,8 @@ AREAS: dict[ProblemArea, AreaReason] = {
     ),
     ProblemArea.WORKERS: AreaReason(
         "copies and reads that wait for a worker process",
-        "memory, open files, a disk that hangs; the text says more",
+        "memory, open files, a disk that hangs; restart the node if a release was installed since "
+        "its start; the text says more",
     ),
     ProblemArea.PLUGIN: AreaReason(
         "copies, deletes and tiered reads of the broker whose plug-in this node refuses, or which "

@@ -4,6 +4,7 @@
 |---|---|
 | the supervisor's calls; one live worker, one call | `pool.py`, `handle.py`, `call.py` |
 | messages between the two, and open files that are lent | `messages.py`, `descriptor_channel.py` |
+| a node and a worker of different releases told apart | `message_shapes.py` |
 | the process, and one job in it | `worker.py`, `job.py` |
 | a body sent to the client by the worker itself | `waiting_read.py`, `client_send.py` |
 | a scanning Kafka client's next requests, without the supervisor | `further_answers.py` |

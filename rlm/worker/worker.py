@@ -7,6 +7,7 @@ SIGTERM; when the socket closes, jobs are cancelled and the process ends, even i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import logging
 import signal
@@ -65,6 +66,8 @@ from rsm_backends.open_store import open_all
 from rsm_backends.store import ObjectStore
 from rsm_backends.store_threads import hanging_calls
 
+REFUSAL_DEADLINE_S = 20.0
+"""Limit of the wait of a worker that refuses to start for its node."""
 ORPHAN_GRACE_S = 5.0
 """Seconds in which jobs may abort their uploads once the supervisor is gone."""
 
@@ -92,6 +95,16 @@ def run(
         _log.exception("the worker process ends")
     finally:
         end_process(status)
+
+
+def refuse(socket_fd: int, error: StrandlineError) -> None:
+    """Tell the node why this worker does not start. Its Welcome, whose fields this program may not
+    have, is not decoded.
+    """
+    with socket.socket(fileno=socket_fd) as node, contextlib.suppress(OSError):
+        node.settimeout(REFUSAL_DEADLINE_S)
+        node.recv(STREAM_LIMIT_BYTES)
+        node.sendall(frame(Failed(NO_JOB, error)))
 
 
 async def _connect_and_serve(socket_fd: int, ambient: Ambient) -> None:

@@ -15,6 +15,7 @@ from rlm.worker.pool import WorkerPool
 from rlm.worker.store_calls import OnStoreCall
 from rsm_backends.store_config import StoreConfig
 from strandline.node import ambient
+from strandline.node.program_mark import program_mark
 from strandline.settings.log_lines import LogFormat
 from strandline.settings.settings import Settings
 
@@ -33,7 +34,8 @@ def worker_command(log_format: LogFormat, node_id: int) -> tuple[str, ...]:
     """The command of a worker, to which the number of its socket is appended. Secrets are sent over
     the socket.
     """
-    return (sys.executable, "-m", "strandline.node.worker_process", log_format, str(node_id))
+    module = "strandline.node.worker_process"
+    return (sys.executable, "-m", module, log_format, str(node_id), program_mark())
 
 
 def start_workers(

@@ -18,6 +18,7 @@ import pytest
 
 from kafka_formats.errors import (
     NotFound,
+    Refused,
     RetryLater,
 )
 from rlm.control.node_problem import ProblemArea
@@ -177,6 +178,17 @@ async def test_a_worker_that_does_not_start_is_told(tier: Path, name: str) -> No
         await pool.start()
 
 
+async def test_a_worker_of_a_program_that_was_installed_since_is_not_used(tier: Path) -> None:
+    *command, mark = COMMAND
+    with pytest.raises(Refused, match="was installed since: restart the node"):
+        await pool_of(tier, command=(*command, f"{mark}-as-of-last-year")).start()
+
+
+async def test_a_worker_whose_node_has_no_mark_yet_does_not_start(tier: Path) -> None:
+    with pytest.raises(RetryLater, match="while it started"):
+        await pool_of(tier, command=COMMAND[:-1]).start()
+
+
 async def test_a_command_that_is_not_there_is_told(tier: Path) -> None:
     with pytest.raises(RetryLater, match="cannot be started"):
         await pool_of(tier, command=("/nonexistent/python",)).start()
@@ -192,7 +204,8 @@ async def test_a_worker_that_sends_nonsense_later_is_replaced(
         import pathlib, runpy, socket, struct, sys
         mark = pathlib.Path({str(mark)!r})
         if mark.exists():
-            sys.argv[1:1] = ["text", "1"]
+            from strandline.node.program_mark import program_mark
+            sys.argv[1:1] = ["text", "1", program_mark()]
             runpy.run_module("strandline.node.worker_process", run_name="__main__", alter_sys=True)
         mark.touch()
         from rlm.worker.messages import Ready, frame
