@@ -1,9 +1,9 @@
-"""The difference between this node's clock and a store's: the time of a probe object.
+"""The difference between this node's clock and a store's, measured by writing a probe object.
 
 A log start recorded or a deletion made by a wrong clock cannot be taken back, so both wait while
 the clocks differ by more than a bound, or while the difference is unknown. Between comparisons the
-monotonic clock shows if the wall clock was set; if the store's was set with it, deletes alone wait
-(`clock_hold`).
+monotonic clock shows if the wall clock was set. If the store's clock was set together with it, only
+deletes wait (`clock_hold`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ REMEMBER_INTERVAL_S = 60.0
 
 
 class ClockMemory(Protocol):
-    """Keeps the trusted time over a restart. `remembered_ms` None: nothing was kept before."""
+    """Keeps the trusted time over a restart. `remembered_ms` None: no time was stored before."""
 
     @property
     def remembered_ms(self) -> int | None: ...
@@ -39,7 +39,7 @@ class ClockMemory(Protocol):
 
 
 class ClockCheck:
-    """Compares this node's clock with the store's now and then, and watches it in between."""
+    """Compares this node's clock with the store's at intervals, and watches it in between."""
 
     def __init__(
         self,
@@ -48,7 +48,9 @@ class ClockCheck:
         confirm_prefix: Callable[[TierStore], Awaitable[None]],
         memory: ClockMemory,
     ) -> None:
-        """`confirm_prefix` raises unless the store is ours: no probe goes into another one."""
+        """`confirm_prefix` raises unless the prefix belongs to this cluster: no probe is written
+        to a different cluster's prefix.
+        """
         self._confirm_prefix = confirm_prefix
         self._tier = tier
         self._around = around
@@ -62,7 +64,7 @@ class ClockCheck:
         self._apart_ms = 0
 
     def trouble(self) -> str | None:
-        """The reason why nothing may be decided by this clock now; None if it may."""
+        """The reason why this clock may not be used for decisions now; None if it may."""
         if self._found is not None:
             return self._found
         set_ms = self._wall_apart_ms() - self._apart_ms
@@ -70,19 +72,21 @@ class ClockCheck:
             return None
         return (
             f"this node's clock was set by {set_ms / 1000:.0f} s since it was compared with that "
-            f"of the store {self._tier.name!r}: it is compared again"
+            f"of the store {self._tier.name!r}; they are compared again soon"
         )
 
     def set_ahead(self) -> str | None:
-        """The reason why nothing may be deleted now although the clocks agree; None if it may."""
+        """The reason why deletes wait now although the clocks agree; None if they may go on."""
         return self._hold.text(self._monotonic_ms())
 
     def is_unknown(self, why: str) -> None:
-        """Record why the clocks could not be compared."""
+        """Record the reason why the clocks could not be compared."""
         self._found = why
 
     async def compare_if_due(self) -> bool:
-        """Compare if it is time to. True if it was, except at the first comparison."""
+        """Compare the clocks if that is due. True if they were compared, but not for the first
+        time.
+        """
         now, last = self._around.ambient.monotonic(), self._compared_at
         interval_s = self._around.limits.clock_check_interval_s
         if self.trouble() is None and last is not None and now - last < interval_s:
@@ -90,7 +94,7 @@ class ClockCheck:
         self._compared_at = now
         apart_ms = self._wall_apart_ms()
         found = await self._compare()
-        # The time before the comparison: a clock set during it counts as set since.
+        # Taken before the comparison: a clock set during it counts as set since.
         self._apart_ms = apart_ms
         if found is None:
             self._hold.agreed(apart_ms, self._monotonic_ms())
@@ -98,7 +102,7 @@ class ClockCheck:
         return last is not None
 
     async def remember(self) -> None:
-        """Keep the trusted time for the next process, now and then. RetryLater: it is not kept."""
+        """Store the trusted time for the next process, at intervals. RetryLater: not stored."""
         now, last = self._around.ambient.monotonic(), self._remembered_at
         trusted_ms = self._hold.trusted_ms(self._monotonic_ms())
         due = last is None or now - last >= REMEMBER_INTERVAL_S
@@ -135,7 +139,10 @@ async def clock_trouble(
     *,
     deadline_s: float,
 ) -> str | None:
-    """A sentence if the clocks differ by more than the bound or cannot be compared, else None."""
+    """A sentence if the clocks differ by more than the bound or cannot be compared, else None.
+
+    `difference_max_ms` is the bound; `deadline_s` limits writing, reading and deleting the probe.
+    """
     key = f"{cluster_marker_key(tier.prefix).rpartition('/')[0]}/clock-probe-{node_id}"
     try:
         async with asyncio.timeout(deadline_s):
@@ -154,9 +161,11 @@ async def clock_trouble(
 def compare_clocks(
     name: str, before_ms: int, after_ms: int, store_ms: int | None, difference_max_ms: int
 ) -> str | None:
-    """Require the store's time to lie within [before, after], give or take the bound."""
+    """Compare the store's time with [before, after]; None if it lies within that, give or take the
+    bound, else a sentence.
+    """
     if store_ms is None:
-        return f"the store {name!r} does not tell when an object was written"
+        return f"the store {name!r} does not report when an object was written"
     early_ms = before_ms - (store_ms + STORE_RESOLUTION_MS)
     late_ms = store_ms - after_ms
     difference_ms = max(early_ms, late_ms, 0)

@@ -1,24 +1,24 @@
 """The hold of deletes after the clocks of node and store were set ahead together. Pure.
 
 A store on the node's machine, or one that follows the same wrong time server, agrees with the node
-before and after: only the monotonic clock shows that less time has passed. What expires by a wrong
-time cannot be had back, so deletes wait for as long as the clock was set ahead: an error of a
-minute, which takes records a minute early, leaves a minute to set it right. They wait no longer
-than a bound, since a machine that was suspended looks the same, and so does a node that was down.
+before and after such a change: only the monotonic clock shows that less time has passed. What is
+deleted by a wrong time cannot be recovered, so deletes wait for as long as the clock was set ahead:
+an error of a minute, which would delete records a minute early, leaves a minute to correct it. The
+wait has a bound, since a machine that was suspended looks the same, and so does a node that was
+down.
 """
 
 from __future__ import annotations
 
 RESTART_MS_MAX = 600_000
-"""The longest time that a node may be down without a hold: an upgrade, a machine that starts
-again.
-"""
+"""The longest time that a node may be down without a hold: enough for an upgrade or a reboot."""
 
 
 class ClockHold:
-    """`remembered_ms`: the trusted time when a process before was last seen to run, if one was.
+    """The state of the hold. `remembered_ms`: the trusted time when an earlier process last stored
+    it; None if none did.
 
-    Differences of wall and monotonic clock change only when the wall clock is set.
+    "Apart" is wall clock minus monotonic clock: it changes only when the wall clock is set.
     """
 
     def __init__(self, difference_max_ms: int, hold_max_ms: int, remembered_ms: int | None) -> None:
@@ -27,16 +27,18 @@ class ClockHold:
         self._remembered_ms = remembered_ms
         self._trusted_ms: int | None = None
         self._restart_ms = 0
-        """The time that a restart is believed to have taken."""
+        """The time that the restart is assumed to have taken."""
         self._ahead: tuple[int, int] | None = None
-        """The difference that is not trusted yet, and since when."""
+        """The difference that is not trusted yet, and the monotonic time since when."""
 
     def agreed(self, apart_ms: int, monotonic_ms: int) -> None:
-        """The clocks of node and store agree. `apart_ms`: wall clock minus monotonic clock."""
+        """Record that the clocks of node and store agree. `apart_ms`: wall clock minus monotonic
+        clock.
+        """
         if self._trusted_ms is None:
             self._trusted_ms = self._at_start(apart_ms, monotonic_ms)
         if apart_ms - self._trusted_ms <= self._difference_max_ms:
-            # Never upwards: several small settings add up to a large one.
+            # Never raised: several small clock changes would add up to a large one.
             self._trust(min(self._trusted_ms, apart_ms))
         elif self._ahead is None or apart_ms - self._ahead[0] > self._difference_max_ms:
             self._ahead = apart_ms, monotonic_ms
@@ -50,22 +52,22 @@ class ClockHold:
 
     def trusted_ms(self, monotonic_ms: int) -> int | None:
         """The time by the clock as it was before it was set ahead; None before the first agreement.
-        A process to come goes by it: restarts, however many, add nothing to it.
+        The next process starts from it, so restarts, however many, add nothing to it.
         """
         if self._trusted_ms is None:
             return None
         return self._trusted_ms - self._restart_ms + monotonic_ms
 
     def text(self, monotonic_ms: int) -> str | None:
-        """The reason why nothing is deleted now; None if that may go on."""
+        """The reason why nothing is deleted now; None if deletes may go on."""
         ahead = self._ahead
         left_ms = 0 if ahead is None else self._left_ms(ahead, monotonic_ms)
         if ahead is None or left_ms <= 0:
             return None
         return (
             f"this node's clock, and the store's with it, is {self._by_ms(ahead) / 1000:.0f} s "
-            "further on than the time that this node saw pass: both were set, or the machine was "
-            "suspended, or the node down. If the time is wrong set it right, which ends this at "
+            "ahead of the time that passed on this node: both clocks were set, or the machine was "
+            "suspended, or the node was down. If the time is wrong, correct it, which ends this at "
             f"once; else deletes go on in {left_ms / 1000:.0f} s (`retention.clock_hold_s` at most)"
         )
 
@@ -78,7 +80,7 @@ class ClockHold:
         return min(apart_ms, remembered_ms + RESTART_MS_MAX)
 
     def _by_ms(self, ahead: tuple[int, int]) -> int:
-        assert self._trusted_ms is not None, "ahead of a trusted one"
+        assert self._trusted_ms is not None, "a difference is ahead only of a trusted one"
         return ahead[0] - self._trusted_ms
 
     def _left_ms(self, ahead: tuple[int, int], monotonic_ms: int) -> int:

@@ -1,9 +1,9 @@
 """`<prefix>_strandline/cluster.json` names the cluster that owns a prefix. Created once.
 
-Two clusters under one prefix would each take the other's objects for garbage. So a node refuses to
-start if the marker names another cluster, and reads it again before it writes or deletes. Only a
-cluster started anew from a snapshot takes a prefix over: it replaces the marker by compare-and-set
-and names its predecessors in it, which shuts their nodes out.
+Two clusters under one prefix would each treat the other's objects as garbage. So a node refuses to
+start if the marker names a different cluster, and reads it again before it writes or deletes. Only
+a cluster started anew from a snapshot takes a prefix over: it replaces the marker by
+compare-and-set and names its predecessors in it, so that their nodes no longer use the prefix.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ VERSION = 1
 MARKER_BYTES_MAX = 64 * 1024
 TEXT_CHARACTERS_MAX = 200
 PREDECESSORS_MAX = 100
-"""Takeovers remembered; the oldest are forgotten first."""
+"""The most predecessors that a marker keeps; the oldest are dropped first."""
 DAMAGED = (
-    "this object says whose the prefix is. Find out what overwrote it; unless another Strandline "
-    "cluster took the prefix over, keep it elsewhere and remove it, and the next start or format "
-    "makes it anew, or says what to put there"
+    "this object names the owner of the prefix. Find out what overwrote it; unless a different "
+    "Strandline cluster took the prefix over, keep it elsewhere and remove it, and the next start "
+    "or format makes it anew, or says what to put there"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterMarker:
-    """The content of a marker. `kafka_cluster_id` None: the first writer did not know it.
+    """The content of a marker. `kafka_cluster_id` None: the node that wrote it did not know it.
 
     `predecessors` are the clusters that owned the prefix before, latest first. `store` is the
-    store's name, which tells two exchanged stores of one cluster apart; None: any. `began_with`
+    store's name, by which two exchanged stores of one cluster are noticed; None: any. `began_with`
     names the predecessor's snapshot that this cluster began with, and its checksum; None: it began
     empty.
     """
@@ -55,14 +55,14 @@ class ClusterMarker:
 
     @classmethod
     def of(cls, identity: Identity, tier: TierStore) -> ClusterMarker:
-        """This cluster's in that store."""
+        """The marker of this cluster in the store `tier`."""
         return cls(identity.cluster_id, identity.kafka_cluster_id, store=tier.name)
 
     def encode(self) -> bytes:
         return json.dumps(self._fields(), indent=2).encode() + b"\n"
 
     def on_a_line(self) -> str:
-        """The marker as an operator may write it by hand."""
+        """The marker on one line, for an operator to write by hand."""
         return json.dumps(self._fields())
 
     def _fields(self) -> dict[str, object]:
@@ -113,12 +113,12 @@ class ClusterMarker:
 
 
 def _can_be_shown(text: str) -> bool:
-    """True if messages and logs can show it."""
+    """True if the text is short and printable, so that messages and logs can show it."""
     return len(text) <= TEXT_CHARACTERS_MAX and text.isprintable()
 
 
 async def may_be_new() -> None:
-    """Allows every store to be new, for callers that know of no history."""
+    """The check for callers that know no history: any store may be new."""
 
 
 async def claim_prefix(
@@ -131,9 +131,9 @@ async def claim_prefix(
     """Write the marker, or check the existing one. `check_may_be_new` raises if a missing marker is
     a fault.
 
-    Refused: another cluster's, or the store takes no writes. RetryLater: the marker of another
-    store of this cluster, no answer in time, or as the store raises. InvalidRequest: the bucket is
-    missing.
+    Refused: the marker is a different cluster's, or the store takes no writes. RetryLater: the
+    marker names a different store of this cluster, or no answer came in time. InvalidRequest: the
+    bucket is missing. The store's other errors are raised as they are.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -150,7 +150,7 @@ def _no_answer(tier: TierStore, deadline_s: float) -> RetryLater:
 
 
 def ignore_shut_out(_why: str) -> None:
-    """Ignores the news, for callers that end by the error alone."""
+    """Does nothing, for callers that end by the error alone."""
 
 
 async def confirm_prefix(
@@ -162,8 +162,8 @@ async def confirm_prefix(
 ) -> None:
     """Read the marker again before writing or deleting; it must still be this cluster's.
 
-    Refused: it is another cluster's (`on_shut_out` is told: this node has to stop), or gone.
-    RetryLater and Refused as `claim_prefix`.
+    Refused: it is gone, or a different cluster's; then `on_shut_out` is called with the reason,
+    because this node has to stop. RetryLater and Refused as in `claim_prefix`.
     """
     found = await _marker_in_time(tier, deadline_s)
     where = _where(tier)
@@ -185,18 +185,18 @@ async def confirm_prefix(
 async def take_over(
     tier: TierStore, before: ClusterMarker, after: ClusterMarker, *, deadline_s: float
 ) -> None:
-    """Replace the marker `before` by `after`. Conflict: the marker is another one by now."""
+    """Replace the marker `before` by `after`. Conflict: the marker has changed in between."""
     key = cluster_marker_key(tier.prefix)
     data = after.encode()
     try:
         async with asyncio.timeout(deadline_s):
-            # Head first: if the marker is replaced in between, the content read is the newer one
-            # and the tag the older one's, which the store then refuses.
+            # Head first: if the marker is replaced in between, its new content is read, but the
+            # tag is the old one, so that the store refuses the write.
             info = await tier.store.head(key)
             if await read_marker(tier) != before:
                 raise Conflict(
-                    f"{key} in the store {tier.name!r} changed meanwhile: somebody else takes the "
-                    "prefix over. Nothing was written",
+                    f"{key} in the store {tier.name!r} changed meanwhile: a different cluster "
+                    "takes the prefix over. Nothing was written; check which is to own it",
                     reason="CHANGED",
                 )
             await tier.store.replace(key, data, crc32c=crc32c(data), etag=info.etag)
@@ -212,11 +212,13 @@ async def follow_takeover(
     deadline_s: float,
     confirmed: bool,
 ) -> str | None:
-    """Take a store over whose marker is a predecessor's by that of any of the `stores`: it was not
-    in the settings, or away, when this cluster began. No other store changes. The predecessor; None
-    if nothing was taken over. Refused, with what to do: it is not `confirmed` that no node of it is
-    left. Other errors: `take_over`, but no Conflict: another node of this cluster was faster, or
-    the marker tells who was.
+    """Take over a store whose marker names a cluster that this cluster has replaced, as the marker
+    of one of `stores` proves: the store was not in the settings, or unreachable, when this cluster
+    began. No other store changes. Returns the predecessor; None if nothing was taken over.
+
+    Refused, with an instruction: `confirmed` is false, and a node of the predecessor may still run.
+    Other errors as in `take_over`, except Conflict: a different node of this cluster was faster,
+    or the marker names the cluster that was.
     """
     before = await _marker_in_time(tier, deadline_s)
     ours = ClusterMarker(identity.cluster_id, identity.kafka_cluster_id)
@@ -225,7 +227,7 @@ async def follow_takeover(
     known = before.kafka_cluster_id, ours.kafka_cluster_id
     if None not in known and known[0] != known[1]:
         return None
-    # The default store may have come after the takeover: its marker then names nobody.
+    # A default store added after the takeover has a marker without predecessors.
     for each in stores:
         own = None if each.name == tier.name else await _marker_in_time(each, deadline_s)
         if own is None or own.cluster_id != ours.cluster_id or own.began_with is None:
@@ -248,7 +250,7 @@ async def follow_takeover(
 
 
 def _left_behind(tier: TierStore, marker: ClusterMarker) -> str:
-    """The predecessor may live on, as where this cluster is a drill on a copy of its bucket."""
+    """The refusal: the predecessor may still run, as when this cluster is a drill on a copy."""
     return (
         f"{_where(tier)} belongs to the Strandline cluster {marker.cluster_id}, from which this "
         "one took over other stores: that store was not in the settings then, or away. If no node "
@@ -270,8 +272,8 @@ async def check_settled(
 ) -> None:
     """Check the marker's age; RetryLater until it is `settle_s` old.
 
-    A predecessor's node may read the marker and then delete, until its deadline for both. Its last
-    deletes must not be counted as present.
+    A node of the predecessor may have read the old marker, and deletes until its deadline for both
+    has passed. Objects that it still deletes must not be counted as present.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -301,7 +303,7 @@ async def _claim(
         try:
             await tier.store.put(key, data, crc32c=crc32c(data), create_only=True)
         except AlreadyExists:
-            # Another node was faster, or an earlier try of this put succeeded: the content decides.
+            # A different node was faster, or an earlier try of this put succeeded: read it.
             found = await read_marker(tier)
         else:
             return
@@ -318,7 +320,7 @@ def _where(tier: TierStore) -> str:
 
 def _check_store(found: ClusterMarker, tier: TierStore) -> None:
     """Check that the marker is this store's. RetryLater if two stores of the cluster were
-    exchanged: they may be changed back.
+    exchanged: an operator may correct that.
     """
     if found.store not in (None, tier.name):
         raise RetryLater(
@@ -329,7 +331,7 @@ def _check_store(found: ClusterMarker, tier: TierStore) -> None:
 
 
 def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> None:
-    """Raise Refused unless both are one cluster's. An unknown Kafka cluster id fits any."""
+    """Raise Refused unless both markers name one cluster. An unknown Kafka cluster id fits any."""
     if ours.cluster_id in found.predecessors:
         raise Refused(
             f"{where}: the Strandline cluster {found.cluster_id} took this prefix over from "
@@ -352,7 +354,7 @@ def check_marker(found: ClusterMarker, ours: ClusterMarker, *, where: str) -> No
 
 
 async def read_marker(tier: TierStore) -> ClusterMarker | None:
-    """The marker; None if there is none. CorruptData for anything else, with what to do."""
+    """The marker; None if there is none. CorruptData, with an instruction, if it is damaged."""
     key = cluster_marker_key(tier.prefix)
     data = bytearray()
     try:

@@ -1,9 +1,10 @@
-"""Claims the cluster markers of this node's stores: the default store first, the others in time.
+"""Claims the cluster markers of this node's stores: the default store first, then the others.
 
-Copies go to the default store, so a node that may not use it does not start; but if it only cannot
-be reached, the node runs: it still votes, and answers from the metadata. While another store is
-unreachable or another cluster's, the node runs, reports it, and removes nothing there. Nothing is
-written to a store before its marker was read. Reads need no marker: every byte passes its checksum.
+Copies go to the default store, so a node that may not use it does not start. If the default store
+only cannot be reached, the node runs: it votes, and answers from the metadata. While a different
+store is unreachable or belongs to a different cluster, the node runs, reports it, and removes
+nothing there. Nothing is written to a store before its marker was read. Reads need no marker: every
+byte is checked against its checksum.
 """
 
 from __future__ import annotations
@@ -30,14 +31,14 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 logger = logging.getLogger(__name__)
 
 OTHERS_WAIT_S = 5.0
-"""Seconds the start waits for the stores it can do without."""
+"""The time (s) that the start waits for the stores that it can do without."""
 
 NOT_CHECKED = "its cluster marker has not been read yet"
 
 
 @dataclass(slots=True)
 class StoreClaims:
-    """Knows which stores are this cluster's. `metadata` None: nothing is recorded yet."""
+    """The stores whose markers are this cluster's. `metadata` None: no segment is recorded yet."""
 
     stores: TierStores
     around: Surroundings
@@ -54,7 +55,7 @@ class StoreClaims:
 
     async def start(self, *, may_be_away: bool = False) -> None:
         """Claim the default store, or raise as `claim_prefix`; then claim the others.
-        `may_be_away`: an unreachable default store is claimed later.
+        `may_be_away`: if the default store is unreachable, it is claimed later.
         """
         try:
             await self._claim(self.stores.default)
@@ -69,19 +70,19 @@ class StoreClaims:
             async with asyncio.timeout(OTHERS_WAIT_S):
                 await self._looked.wait()
         except TimeoutError:
-            pass  # a problem until they answer; the node goes on without them
+            pass  # these stores are a problem until they answer; the node goes on without them
 
     def _is_away(self, error: RetryLater | InvalidRequest) -> bool:
         """True if the store is unreachable, or its bucket is gone although segments are recorded.
-        At a first start a missing bucket is a wrong setting.
+        At a first start a missing bucket is a wrong setting, which must be reported at once.
         """
         if isinstance(error, RetryLater):
             return True
         return self.metadata is not None and next(self.metadata.partitions(), None) is not None
 
     async def look_again(self) -> None:
-        """Confirm all stores. Raises for the default one; others count as missing until claimed
-        again.
+        """Confirm all stores. Raises for the default store; each other store that fails counts as
+        missing until it is claimed again.
         """
         if self.stores.default_name not in self._missing:
             await self.confirm(self.stores.default)
@@ -100,16 +101,14 @@ class StoreClaims:
             await asyncio.gather(self._task, return_exceptions=True)
 
     def check(self, name: str) -> None:
-        """Raise RetryLater if nothing may be written to or removed from the store."""
+        """Raise RetryLater if nothing may be written to, or removed from, the store."""
         text = self._missing.get(name)
         if text is not None:
             raise RetryLater(f"the store {name!r} cannot be used now: {text}")
 
     async def confirm(self, tier: TierStore) -> None:
-        """Raise Refused once the store's prefix is another cluster's; asked before writes and
-        deletes.
-
-        RetryLater while it is not known whose the prefix is.
+        """Read the store's marker before a write or a delete. Refused: the prefix belongs to a
+        different cluster. RetryLater: its owner is unknown now.
         """
         self.check(tier.name)
         await confirm_prefix(

@@ -1,4 +1,4 @@
-"""The one place where objects of segments are deleted from a store, whoever decided on it."""
+"""The one place where the objects of segments are deleted from a store, for every caller."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ async def delete_objects(
 ) -> None:
     """Abort the uploads of these keys and delete the objects; absent ones count as deleted.
 
-    Uploads first: one that completed in between would leave an object behind. Refused (by
-    `confirm_prefix`): the prefix is another cluster's, nothing was touched. RetryLater: the
-    deadline passed, or `held_back`, asked last because the other steps take time, forbids it; the
-    call may be repeated. `what` names the objects in messages.
+    Uploads are aborted first: one that completed after the delete would leave an object. Refused
+    (by `confirm_prefix`): the prefix is a different cluster's, nothing was deleted. RetryLater: the
+    deadline passed, or `held_back`, called last because the other steps take time, returned a
+    reason; the call may be repeated. `what` names the objects in messages.
     """
     try:
         # One deadline for all: nothing is deleted long after the marker was read.
@@ -55,10 +55,10 @@ async def delete_versions(
     what: str,
 ) -> dict[KeptVersion, str]:
     """Delete these versions and delete markers for good; returns those that the store refuses to
-    delete, with its reason. Errors as `delete_objects`.
+    delete, with its reason. Errors as in `delete_objects`.
 
-    Give all versions of a key: its markers go last, and only if nothing is left below them, since
-    an object without its marker is back.
+    Pass all versions of a key: its delete markers are deleted last, and only if no version remains,
+    since a version whose marker is deleted becomes readable again.
     """
     refused: dict[KeptVersion, str] = {}
 

@@ -1,10 +1,10 @@
-"""Notices that another node's store of one name is another store than this node's: another bucket,
-prefix or endpoint, or a folder that is not one shared mount.
+"""Notices that a store of another node is not the same as this node's store of that name: a
+different bucket, prefix or endpoint, or a folder that is not one shared mount.
 
 The markers do not show it: each store that was empty when its node started got one of this cluster.
-But the segments that other nodes copied last are in this node's store, too, unless they write to
-another one. What they copied would then be read, expired and deleted in the wrong place, and a
-folder on one machine would hold the only copy of what brokers have deleted.
+But the segments that other nodes copied last are in this node's store too, unless those nodes write
+to a different one. Then their copies would be read, expired and deleted in the wrong place, and a
+folder on one machine would hold the only copy of records that brokers have deleted.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ logger = logging.getLogger(__name__)
 
 LOOK_INTERVAL_S = 120.0
 LOOKS_MIN = 2
-"""The looks in a row that find nothing before it is told: a file system that is mounted on several
-machines may show a new folder late.
+"""The number of looks in a row that must find nothing before it is reported: a file system that is
+mounted on several machines may show a new folder late.
 """
 SEGMENTS_A_LOOK = 3
-"""The most segments looked for in a store; one found, even in part, proves that it is shared."""
+"""The most segments looked for in a store; a single object of one proves that it is shared."""
 PARTITIONS_A_LOOK = 1_000
 PARTITIONS_PER_BREATH = 32
 
 
 @dataclass(slots=True)
 class SharedStores:
-    """The task that looks for other nodes' segments, one per node. It stops nothing: what somebody
-    deleted from the right store would look the same.
+    """The task that looks for other nodes' segments, one per node. It only reports: segments that
+    an operator deleted from the right store would look the same.
     """
 
     metadata: RemoteLogMetadataManager
@@ -50,30 +50,30 @@ class SharedStores:
     _told: dict[str, str] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
-        """Look now and then, for as long as the node runs."""
+        """Look at intervals, for as long as the node runs."""
         while True:
             await self.around.ambient.sleep(LOOK_INTERVAL_S)
             try:
                 await self.look()
             except Exception:
-                logger.exception("looking for other nodes' segments failed, to be repeated")
+                logger.exception("looking for other nodes' segments failed, it will be repeated")
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The stores that lack what other nodes copied there."""
+        """The stores that lack segments which other nodes copied to them."""
         return tuple(
             NodeProblem(ProblemArea.STORE, name, text) for name, text in sorted(self._told.items())
         )
 
     async def look(self) -> None:
-        """Look once for what other nodes copied last, in each store."""
+        """Look once, in each store, for the last segments that other nodes copied."""
         found, is_all = await self._of_others()
         for name, tier in self.stores.by_name.items():
             if not found[name] and not is_all:
-                continue  # the partitions of this look show nothing about it
+                continue  # this look covers a part of the partitions, and none has such a segment
             try:
                 absent = await self._absent_of(tier, found[name])
             except (StrandlineError, TimeoutError):
-                continue  # a store or quorum that does not answer is told elsewhere
+                continue  # a store or quorum that does not answer is reported elsewhere
             if not absent:
                 self._absent.pop(name, None)
                 self._told.pop(name, None)
@@ -83,8 +83,8 @@ class SharedStores:
                 self._told[name] = _text(tier, absent)
 
     async def _of_others(self) -> tuple[Mapping[str, list[RemoteLogSegmentMetadata]], bool]:
-        """Segments that other nodes copied, the last one of a partition each, by their store; and
-        True if all partitions were looked at. Each look goes on behind the one before.
+        """The segments that other nodes copied, by store, at most the last of each partition; and
+        True if the look covered all partitions. Each look goes on where the one before ended.
         """
         found: dict[str, list[RemoteLogSegmentMetadata]] = {
             name: [] for name in self.stores.by_name
@@ -113,13 +113,13 @@ class SharedStores:
     async def _absent_of(
         self, tier: TierStore, rows: Iterable[RemoteLogSegmentMetadata]
     ) -> Sequence[RemoteLogSegmentMetadata]:
-        """The segments without any object in the store; none if it has one of them."""
+        """The segments without any object in the store; empty if one segment has an object."""
         absent = []
         for row in rows:
             async with asyncio.timeout(self.around.limits.store_deadline_s):
                 if await is_there(tier, row):
                     return ()
-            # A view that lags may name what was deleted since.
+            # A view that lags may name segments that were deleted since.
             await self.metadata.catch_up(deadline_s=self.around.limits.propose_deadline_s)
             now = self.metadata.find_segment(row.segment_id.id)
             if now is not None and now.state is SegmentState.COPY_SEGMENT_FINISHED:
@@ -129,11 +129,11 @@ class SharedStores:
 
 def _text(tier: TierStore, absent: Sequence[RemoteLogSegmentMetadata]) -> str:
     first, more = absent[0], len(absent) - 1
-    others = f" (and so of {more} more of other nodes)" if more else ""
+    others = f" (and none of {more} more of other nodes)" if more else ""
     return (
         f"no object of the segment {first.segment_id}, which node {first.broker_id} copied to the "
-        f"store {tier.name!r}, is in this node's{others}: unless somebody deleted them, the nodes "
-        "write to different places. Compare bucket, prefix, endpoint_url and path of "
+        f"store {tier.name!r}, is in this node's{others}: unless they were deleted by hand, the "
+        "nodes write to different places. Compare bucket, prefix, endpoint_url and path of "
         f"[stores.{tier.name}] on all nodes: a folder has to be one mount that all of them share. "
-        "Set them right, then copy what lies in the wrong place to the right one"
+        "Correct them, then copy the objects in the wrong place to the right one"
     )

@@ -1,7 +1,7 @@
-"""Decides which metadata snapshots are uploaded to the store, and which deleted there. Pure.
+"""Decides which metadata snapshots are uploaded to the store, and which are deleted there. Pure.
 
 Keys are `<prefix>_strandline/snapshots/<cluster id>/<end offset>-<epoch>.checkpoint`. Offset and
-epoch identify a state only within one cluster: one started anew from a snapshot repeats them.
+epoch identify a state only within one cluster: a cluster started from a snapshot repeats them.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class UploadedSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotFacts:
-    """The facts a pass decides by.
+    """The facts that a pass decides by.
 
     `leads`: this node leads the metadata quorum. `newest`: the newest snapshot on its disk;
-    `uploaded`: those of this cluster in the store. `last_taken_ms`: when this process last took a
-    snapshot for the store. `has_segments`: the tier holds a finished segment.
+    `uploaded`: this cluster's snapshots in the store. `last_taken_ms`: when this process last took
+    a snapshot for the store. `has_segments`: the tier holds a finished segment.
     """
 
     leads: bool
@@ -48,13 +48,13 @@ def take_is_due(facts: SnapshotFacts, *, interval_ms: int) -> bool:
         times.append(facts.last_taken_ms)
     if not times:
         return facts.has_segments
-    # A time to come, by a store whose clock is ahead or before the clock here was set back, must
-    # neither postpone the next snapshot by as much nor have one taken each time.
+    # A time in the future, because the store's clock is ahead or this node's was set back, must
+    # neither postpone the next snapshot by as much nor cause one at each pass.
     return not any(0 <= facts.now_ms - each < interval_ms for each in times)
 
 
 def to_upload(facts: SnapshotFacts) -> SnapshotId | None:
-    """The newest snapshot, unless the store has it or a later one; None on every other node."""
+    """The newest snapshot, unless the store has it or a later one; None if this is no leader."""
     if not facts.leads or facts.newest is None:
         return None
     highest = max((_order(each.snapshot) for each in facts.uploaded), default=None)
@@ -64,7 +64,7 @@ def to_upload(facts: SnapshotFacts) -> SnapshotId | None:
 
 
 def to_delete(facts: SnapshotFacts, *, kept: int) -> tuple[SnapshotId, ...]:
-    """All but the newest `kept` (at least one), oldest first."""
+    """All snapshots but the newest `kept` (at least one stays), oldest first."""
     if not facts.leads:
         return ()
     ordered = sorted((each.snapshot for each in facts.uploaded), key=_order)
@@ -81,7 +81,7 @@ def snapshot_key(prefix: str, cluster_id: str, snapshot: SnapshotId) -> str:
 
 
 def parse_snapshot_key(prefix: str, cluster_id: str, key: str) -> SnapshotId | None:
-    """The snapshot of a key of `snapshot_key`; None for every other object."""
+    """The snapshot of a key that `snapshot_key` made; None for every other object."""
     start = cluster_snapshots_prefix(prefix, cluster_id)
     return parse_snapshot_file_name(key[len(start) :]) if key.startswith(start) else None
 

@@ -45,13 +45,13 @@ logger = logging.getLogger(__name__)
 
 WORK = "uploading the newest snapshot of the metadata"
 LISTED_PAGES_MAX = 100
-"""Pages of 1000 snapshots; no cluster has more."""
+"""The most pages of 1000 snapshots that are listed; no cluster has more."""
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotUploadLimits:
-    """A new snapshot is uploaded at least every `interval_s`; the newest `kept` stay.
-    `check_interval_s` is the pause between two passes, `deadline_s` bounds one.
+    """A new snapshot is uploaded at least every `interval_s`; the newest `kept` remain.
+    `check_interval_s` is the pause between two passes, `deadline_s` the bound of one.
     """
 
     interval_s: float = 3_600.0
@@ -63,7 +63,7 @@ class SnapshotUploadLimits:
 @dataclass(slots=True)
 class SnapshotUploader:
     """The task that uploads snapshots, one per node. `confirm_prefix` raises Refused once the
-    prefix is another cluster's. `directory` is where the metadata log keeps its snapshots.
+    prefix is a different cluster's. `directory` is where the metadata log keeps its snapshots.
     """
 
     metadata: RemoteLogMetadataManager
@@ -80,11 +80,11 @@ class SnapshotUploader:
     _trouble: str | None = field(default=None, init=False)
 
     def start(self) -> None:
-        """Run a pass now and then until `close`."""
+        """Run passes at intervals until `close`."""
         self._task = asyncio.create_task(self._loop(), name="upload metadata snapshots")
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The reason why the last pass failed; empty if it did not."""
+        """The reason why the last pass failed; empty if it succeeded."""
         if self._trouble is None:
             return ()
         text = (
@@ -94,7 +94,7 @@ class SnapshotUploader:
         return (NodeProblem(ProblemArea.SNAPSHOTS, None, text),)
 
     async def close(self) -> None:
-        """Stop, and give up an upload under way. Idempotent."""
+        """Stop, and abandon an upload under way. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -110,8 +110,8 @@ class SnapshotUploader:
             await self.around.ambient.sleep(self.limits.check_interval_s)
 
     async def run_once(self) -> None:
-        """One pass. Raises the store's errors, RetryLater past the deadline, and CorruptData for a
-        snapshot that is damaged on this node's disk.
+        """Make one pass. Raises the store's errors, RetryLater past the deadline, and CorruptData
+        for a snapshot that is damaged on this node's disk.
         """
         try:
             async with asyncio.timeout(self.limits.deadline_s):
@@ -145,7 +145,7 @@ class SnapshotUploader:
             return
         await self.confirm_prefix(self.tier)
         await self._upload(snapshot)
-        # Only now, when a newer snapshot is in the store.
+        # Old ones are deleted only now, when a newer snapshot is in the store.
         self._uploaded = await self._list()
         gone = to_delete(await self._facts(), kept=self.limits.kept)
         if gone:
@@ -153,17 +153,17 @@ class SnapshotUploader:
             self._uploaded = tuple(each for each in self._uploaded if each.snapshot not in gone)
 
     async def _check_store_not_ahead(self) -> None:
-        """Raise Conflict while the store's newest snapshot ends above the log: none goes up then,
-        and a restart from the latest would go back to records that this cluster gave up.
+        """Raise Conflict while the store's newest snapshot ends above the log: no snapshot is
+        uploaded then, and a restart from the latest would restore records that this cluster cut.
         """
         uploaded = newest_of(each.snapshot for each in self._uploaded or ())
         if uploaded is None or not self._leads() or not self._is_above_the_log(uploaded):
             return
-        await self.metadata.catch_up()  # one that has just begun to lead may not know of its end
+        await self.metadata.catch_up()  # a new leader may not know its high watermark yet
         if self._leads() and self._is_above_the_log(uploaded):
             raise Conflict(
                 f"{self._key(uploaded)} ends above this cluster's log, which was set back (by "
-                "`quorum accept-cut`?), and no other is uploaded before the log ends there again. "
+                "`quorum accept-cut`?), so no snapshot is uploaded until the log is as long again. "
                 "If its records are needed, start a new cluster from it (disaster recovery); else "
                 "remove it from the store",
                 reason="SET_BACK",
@@ -192,25 +192,25 @@ class SnapshotUploader:
     async def _upload(self, snapshot: SnapshotId) -> None:
         path = self.directory / snapshot_file_name(snapshot)
         try:
-            # A damaged one would displace whole ones, and be found when nothing else is left.
+            # A damaged snapshot would displace whole ones, and be noticed only in a disaster.
             await asyncio.to_thread(check_snapshot, OsDisk(), path)
             async with aclosing(_parts(path)) as parts:
                 result = await upload_whole_parts(
                     self.tier.store, self._key(snapshot), parts, parallel=1, create_only=True
                 )
         except AlreadyExists:
-            # Equal offset, equal bytes: another leader uploaded it.
+            # Equal offset, equal bytes: a different leader uploaded it.
             await self._remove_if_cut(snapshot, path)
             return
         except FileNotFoundError:
-            raise RetryLater(f"{path} was removed meanwhile, being old") from None
+            raise RetryLater(f"{path} was removed meanwhile, because it is old") from None
         except OSError as error:
             raise RetryLater(f"{path} could not be read: {error}. Check the disk") from error
         logger.info("uploaded %s, %d bytes", self._key(snapshot), result.size)
 
     async def _remove_if_cut(self, snapshot: SnapshotId, path: Path) -> None:
-        """Remove a snapshot of the store that has not the size of the file, to upload it anew: it
-        would count as the newest, and older ones would go. RetryLater if it was.
+        """Remove a snapshot of the store whose size is not the file's, so that it is uploaded anew:
+        it would count as the newest, and older ones would be deleted. RetryLater if it was removed.
         """
         try:
             size = await asyncio.to_thread(os.path.getsize, path)
@@ -222,7 +222,7 @@ class SnapshotUploader:
             await self.tier.store.delete_many([self._key(snapshot)])
             raise RetryLater(
                 f"{self._key(snapshot)} has {found} bytes there, and {size} here: it was removed, "
-                "and is uploaded anew. If this lasts, the store cuts what it says it stored"
+                "and is uploaded anew. If this goes on, the store truncates what it reports stored"
             )
 
     def _key(self, snapshot: SnapshotId) -> str:
@@ -242,7 +242,7 @@ async def uploaded_snapshots(tier: TierStore, cluster_id: str) -> tuple[Uploaded
 
 
 async def snapshot_owners(tier: TierStore) -> tuple[str, ...]:
-    """Ids of the clusters with snapshots in the store, the one that uploaded last comes last."""
+    """Ids of the clusters with snapshots in the store; the one that uploaded last comes last."""
     prefix = snapshots_prefix(tier.prefix)
     last_ms: dict[str, int] = {}
     async with aclosing(listed_pages(tier, prefix, pages_max=LISTED_PAGES_MAX)) as pages:
@@ -255,7 +255,7 @@ async def snapshot_owners(tier: TierStore) -> tuple[str, ...]:
 
 
 async def _parts(path: Path) -> AsyncGenerator[Part]:
-    """The file in parts, read and checksummed in threads; it may be unlinked meanwhile."""
+    """The file in parts, read and checksummed in threads; it may be unlinked while it is read."""
     descriptor = await asyncio.to_thread(os.open, path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         position = 0

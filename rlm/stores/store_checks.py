@@ -1,4 +1,4 @@
-"""Compares this node's clock with the store's, and looks at the cluster markers again with it."""
+"""Compares this node's clock with the store's, and then reads the cluster markers again."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class StoreChecks:
         await self._check()
 
     async def run(self) -> None:
-        """Check the stores beside the scans: a store that does not answer must not keep them from
-        being made.
+        """Check the stores, apart from the scans: a store that does not answer must not delay
+        them.
         """
         while True:
             await self.around.ambient.sleep(self.around.limits.scan_interval_s)
@@ -45,12 +45,12 @@ class StoreChecks:
             await self._remember()
 
     async def _check(self) -> None:
-        # The first time, the markers were looked at a moment ago.
+        # At the first comparison the markers were read a moment ago.
         if await self.clock.compare_if_due():
             await self.claims.look_again()
 
     async def _remember(self) -> None:
-        """A failure is logged alone: it makes the hold after the next start longer, not shorter."""
+        """Store the time. A failure is only logged: it makes the next hold longer, not shorter."""
         try:
             await self.clock.remember()
             self._log.works(REMEMBERING)

@@ -1,11 +1,11 @@
-"""Decides whether a store and the metadata are of one history.
+"""Decides whether a store and the metadata belong to the same history.
 
-A store that comes up empty (an unmounted disk, another bucket of that name) has no marker either.
-Taken for new, it would be written to while the recorded segments are somewhere else.
+A store that comes up empty (an unmounted disk, a different bucket of that name) has no marker
+either. If it were taken for new, copies would go to it while the recorded segments are elsewhere.
 
 A metadata log that was set back (the directory of a sole voter, restored from a backup) does not
-know what was copied since: that would be recorded as lost once the broker has deleted it, and an
-unfinished copy that ended since be removed.
+know what was copied since. That would be recorded as lost once the broker has deleted it, and a
+copy that finished since would be removed as unfinished.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CAUGHT_UP_WAIT_S = 5.0
 LOOK_AGAIN_S = 0.05
 ROWS_PER_BREATH = 64
 TRIED_MAX = 3
-"""Segments tried; one found, even in part, proves that the store is the right one."""
+"""The most segments tried; a single object of one proves that the store is the right one."""
 
 
 async def check_may_be_new(
@@ -37,22 +37,24 @@ async def check_may_be_new(
     *,
     is_default: bool,
 ) -> None:
-    """Raise RetryLater if the metadata is unknown here for long, or names segments that are not
-    there, or none where another cluster has snapshots.
+    """Check that a store without a marker may be new. RetryLater: the metadata has been unknown
+    here for long, or names segments of which the store has no object, or names no segment while
+    the store has snapshots of a different cluster.
 
-    A right store that lost its marker and all segments looks like a wrong one: only an operator
-    knows, and puts `marker` there.
+    A right store that lost its marker and all segments looks like a wrong one. Only an operator can
+    tell, and puts `marker` there.
     """
     give_up_s = ambient.monotonic() + CAUGHT_UP_WAIT_S
     while not metadata.is_caught_up():
         if ambient.monotonic() >= give_up_s:
             raise RetryLater(
                 f"the store {tier.name!r} has no cluster marker, and whether it should have one is "
-                "unknown without the metadata: no quorum leader was heard yet. It is tried again"
+                "unknown without the metadata: this node has not reached the quorum's leader yet. "
+                "It is tried again; check the quorum's other nodes and the network"
             )
         await ambient.sleep(LOOK_AGAIN_S)
     tried: list[RemoteLogSegmentMetadata] = []
-    # Segments that wait for deletion are in the store too, for days if it was away.
+    # Segments that wait for deletion are in the store too, for days if it was unreachable.
     going: list[RemoteLogSegmentMetadata] = []
     seen = 0
     for partition in list(metadata.partitions()):
@@ -77,20 +79,20 @@ async def check_may_be_new(
     raise RetryLater(
         f"the store {tier.name!r} has neither its cluster marker "
         f"{cluster_marker_key(tier.prefix)} nor the segments that the metadata names there: it is "
-        "empty or another one, and nothing is written to it. Check that the disk is mounted and "
-        "that bucket, prefix and endpoint are right. Only if it is the right one, and lost what it "
-        f"had or all of it was deleted, put the marker there by hand: {marker.on_a_line()}"
+        "empty or a different one, and nothing is written to it. Check that the disk is mounted "
+        "and that bucket, prefix and endpoint are right. Only if it is the right one, and lost "
+        f"or was cleared of all its objects, put the marker there by hand: {marker.on_a_line()}"
     )
 
 
 async def _check_nobodys(tier: TierStore, marker: ClusterMarker) -> None:
-    """Raise RetryLater for a prefix of another cluster that lost its marker alone: this one's would
-    shut its nodes out for good.
+    """Raise RetryLater if a different cluster's snapshots show that the prefix lost only its
+    marker: a marker of this cluster would shut that cluster's nodes out for good.
     """
     try:
         owners = await snapshot_owners(tier)
     except Refused:
-        return  # the upload of snapshots tells that they can't be listed
+        return  # the task that uploads snapshots reports that they can't be listed
     others = [each for each in owners if each != marker.cluster_id]
     if others:
         raise RetryLater(
@@ -105,10 +107,10 @@ async def _check_nobodys(tier: TierStore, marker: ClusterMarker) -> None:
 async def check_not_set_back(
     metadata: RemoteLogMetadataManager, tier: TierStore, cluster_id: str, *, deadline_s: float
 ) -> None:
-    """Raise Refused, with what to do, if the cluster's newest snapshot in the store ends above its
-    log.
+    """Raise Refused, with an instruction, if the cluster's newest snapshot in the store ends above
+    the metadata log.
 
-    RetryLater: the store does not answer, or no quorum leader tells where the log ends.
+    RetryLater: the store does not answer, or no quorum leader is known to report the log's end.
     """
     try:
         async with asyncio.timeout(deadline_s):
@@ -118,23 +120,23 @@ async def check_not_set_back(
             f"the store {tier.name!r} did not list its snapshots within {deadline_s:g} s"
         ) from None
     except Refused:
-        return  # the upload of snapshots tells that they can't be listed
+        return  # the task that uploads snapshots reports that they can't be listed
     end = max((each.snapshot.end_offset for each in uploaded), default=0)
     if metadata.applied_offset + 1 < end:
         await metadata.catch_up(deadline_s=CAUGHT_UP_WAIT_S)
     if metadata.applied_offset + 1 < end:
         raise Refused(
             f"the metadata log ends at offset {metadata.applied_offset + 1}, and had ended at "
-            f"{end} when its newest snapshot came to the store {tier.name!r}: it was set back "
-            "since, to a backup for example, and does not know what was copied meanwhile. Keep "
+            f"{end} when its newest snapshot was uploaded to the store {tier.name!r}: it was set "
+            "back since, to a backup for example, and lacks what was copied meanwhile. Keep "
             "this data directory aside, and start a new cluster from that snapshot: `strandline "
             "format --from-snapshot latest` (disaster recovery)"
         )
 
 
 def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> bool:
-    """True if the row names this store. A row without a store of ours counts for the default store,
-    unless it waits for deletion and may be in any.
+    """True if the row names this store. A row that names no store counts for the default store,
+    unless it waits for deletion: then its objects may be in any store.
     """
     custom = custom_of(row.custom_metadata)
     if custom is None:
@@ -144,7 +146,7 @@ def _names(row: RemoteLogSegmentMetadata, tier: TierStore, is_default: bool) -> 
 
 async def is_there(tier: TierStore, row: RemoteLogSegmentMetadata) -> bool:
     """True if the store has any object of the segment: a deletion that was interrupted leaves
-    some. Raises the store's errors.
+    some. Raises the store's errors except NotFound.
     """
     for key in segment_keys(tier.prefix, row.segment_id, row.start_offset).all():
         try:

@@ -1,4 +1,4 @@
-"""Segments per store, by the metadata alone: tells whether a store can be taken away."""
+"""Segments per store, by the metadata alone: shows whether a store can be taken away."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def store_usage(
             seen += 1
             if seen % ROWS_PER_BREATH == 0:
                 await breathe()
-            # A copy that did not finish, or a segment that Aiven's plug-in copied.
+            # Without custom metadata: a copy that did not finish, or one by Aiven's plug-in.
             is_finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
             if row.custom_metadata is None and not is_finished:
                 continue

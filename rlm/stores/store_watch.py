@@ -1,6 +1,6 @@
-"""Asks each store for a few bytes now and then, and tells of calls that hang in a file system.
+"""Sends each store a small request at intervals, and reports calls that hang in a file system.
 
-So an idle node reports a store that is down, and a hanging one before the calls to it time out.
+So an idle node reports a store that is down, and hanging calls before they time out.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from rsm_backends.store_threads import hanging_calls
 
 INTERVAL_S = 10.0
 DEADLINE_S = 8.0
-"""The deadline of one look: with the pause, trouble is known within 20 s."""
+"""The deadline of one request: with the pause, a failing store is reported within 20 s."""
 
 
 class HungCalls:
-    """Tells of hanging calls, one per node. `workers` returns those of the workers, by the store's
-    folder.
+    """Reports hanging calls, one per node. `workers` returns the counts of the workers, by the
+    store's folder.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class HungCalls:
         self._workers = workers
 
     def texts(self) -> dict[str, str]:
-        """Hanging calls as text, by the store's name; other calls may still work."""
+        """The hanging calls as text, by the store's name; other calls may still work."""
         own, workers = hanging_calls(), self._workers()
         found = {}
         for name, folder in self._folders.items():
@@ -45,16 +45,16 @@ class HungCalls:
             if count:
                 calls = "call hangs" if count == 1 else "calls hang"
                 found[name] = (
-                    f"{count} {calls} in the file system of {folder}: look whether its disk or "
-                    f"mount answers (df, dmesg). A process in which {THREADS_MAX} hang refuses more"
+                    f"{count} {calls} in the file system of {folder}: check that its disk or "
+                    f"mount answers (df, dmesg). A process with {THREADS_MAX} of them refuses more"
                 )
         return found
 
 
 @dataclass(slots=True)
 class StoreWatch:
-    """The task that asks the stores, one per node. `hung` returns `HungCalls.texts`. Copies, reads
-    and deletes go on unasked.
+    """The task that sends the requests, one per node. `hung` returns `HungCalls.texts`. Copies,
+    reads and deletes do not depend on its findings.
     """
 
     stores: TierStores
@@ -65,13 +65,13 @@ class StoreWatch:
     _since_ms: dict[str, int] = field(default_factory=dict, init=False)
 
     async def run(self) -> None:
-        """Ask all stores, for as long as the node runs."""
+        """Request the marker of all stores at intervals, for as long as the node runs."""
         while True:
             await asyncio.gather(*map(self._ask, self.stores.by_name.values()))
             await self.ambient.sleep(INTERVAL_S)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The stores that did not answer last time, and those with hanging calls."""
+        """The stores that did not answer the last request, and those with hanging calls."""
         texts = dict(self._silent)
         for name, text in self.hung().items():
             texts[name] = f"{texts[name]}; {text}" if name in texts else text
@@ -85,7 +85,7 @@ class StoreWatch:
             async with asyncio.timeout(DEADLINE_S):
                 await tier.store.head(cluster_marker_key(tier.prefix))
         except NotFound:
-            pass  # an answer; whoever reads the marker judges it
+            pass  # an answer; the code that reads the marker judges it
         except TimeoutError:
             self._is_silent(tier, f"no answer in {DEADLINE_S:g} s")
             return

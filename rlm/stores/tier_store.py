@@ -13,7 +13,7 @@ from rsm_backends.store import KeptVersion, ObjectInfo, ObjectStore
 LISTED_AT_ONCE = 1_000
 PAGES_MAX = 1_000_000
 KEY_VERSIONS_MAX = 10_000
-"""The most versions of one key that are kept in memory: more of them are somebody's mistake."""
+"""The most versions of one key that are kept in memory; a key with more points to a mistake."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class TierStores:
 
     @property
     def default_first(self) -> tuple[TierStore, ...]:
-        """The stores that may have the objects of a row that names none: all, the default one
-        first. Keys hold the segment's id, so that a look in a wrong store does no harm.
+        """The stores that may have the objects of a row that names no store: all, the default one
+        first. Keys contain the segment's id, so a lookup in a wrong store does no harm.
         """
         default = self.default
         return (default, *(each for each in self.by_name.values() if each is not default))
@@ -54,8 +54,8 @@ class TierStores:
     def with_prefix(
         self, segment_id: RemoteLogSegmentId, object_prefix: str | None
     ) -> tuple[TierStore, ...]:
-        """The stores that may have the objects of a segment whose row names none; `object_prefix`:
-        that of their keys, None if unknown. Refused: no store has it.
+        """The stores that may have the objects of a segment whose row names no store.
+        `object_prefix`: the prefix of its keys, None if unknown. Refused: no store has that prefix.
         """
         found = tuple(each for each in self.default_first if object_prefix in (None, each.prefix))
         if not found:
@@ -97,7 +97,7 @@ async def listed_pages(
                 )
         except TimeoutError:
             raise RetryLater(
-                f"the store {tier.name!r} did not answer within {deadline_s:g} s: what it holds is "
+                f"the store {tier.name!r} did not answer within {deadline_s:g} s: its objects are "
                 "not known yet"
             ) from None
         yield page.objects
@@ -105,7 +105,7 @@ async def listed_pages(
         if cursor is None:
             return
     raise RetryLater(
-        f"the store {tier.name!r} lists {prefix or 'its objects'} without an end: look at it"
+        f"the store {tier.name!r} lists {prefix or 'its objects'} without an end: check the store"
     )
 
 
@@ -113,7 +113,7 @@ async def kept_keys(
     tier: TierStore, prefix: str, *, deadline_s: float | None = None
 ) -> AsyncGenerator[tuple[KeptVersion, ...], None]:
     """All versions and delete markers of keys that start with `prefix`, in pages of whole keys.
-    RetryLater: a page took longer than `deadline_s`, the list or the versions of a key have no end.
+    RetryLater: a page took longer than `deadline_s`, or the list or a key's versions do not end.
     """
     cursor: str | None = None
     carried: tuple[KeptVersion, ...] = ()
@@ -139,5 +139,5 @@ async def kept_keys(
             yield found[:whole]
     raise RetryLater(
         f"the store {tier.name!r} lists versions of {carried[0].key if carried else prefix!r} "
-        "without an end: look at it"
+        "without an end: check the store"
     )

@@ -76,8 +76,8 @@ def test_an_empty_store_that_rows_name_gets_nothing_and_the_node_says_so(
             (problem,) = (
                 each for each in node.remote_log.node_problems() if each.area is ProblemArea.STORE
             )
-            assert "empty or another one" in problem.text
-            with pytest.raises(RetryLater, match="empty or another"):
+            assert "empty or a different one" in problem.text
+            with pytest.raises(RetryLater, match="empty or a different"):
                 await node.remote_log.run_once()
         world.store = right
         async with world.boot() as node:
@@ -106,7 +106,7 @@ def test_a_store_of_which_all_is_to_be_deleted_is_not_taken_for_new(
             await node.remote_log.start()
             await asyncio.sleep(60)
             assert await node.keys() == set()
-            assert "empty or another one" in told(node)
+            assert "empty or a different one" in told(node)
         world.store = right
         async with world.boot() as node:
             await node.remote_log.start()

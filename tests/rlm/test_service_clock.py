@@ -53,7 +53,7 @@ async def assert_kept(node: Node, log: KafkaLog) -> None:
     assert (state.log_start_offset, node.finished(log.partition)) == (0, SEGMENTS)
     plan = await node.parts.expirer.plan(log.partition)
     assert plan.held_back == told(node)
-    assert "both were set" in told(node)
+    assert "both clocks were set" in told(node)
 
 
 def test_a_year_ahead_takes_nothing_while_it_is_held_and_nothing_once_it_is_set_right(

@@ -140,9 +140,9 @@ async def test_no_probe_is_put_into_a_store_that_may_not_be_ours() -> None:
         raise AssertionError("written to")
 
     put, clocks.store.put = clocks.store.put, refused  # type: ignore[method-assign]
-    clocks.not_ours = RetryLater("it is empty or another one")
+    clocks.not_ours = RetryLater("it is empty or a different one")
     await check.compare_if_due()
-    assert "empty or another one" in str(check.trouble())
+    assert "empty or a different one" in str(check.trouble())
     clocks.not_ours, clocks.store.put = None, put  # type: ignore[method-assign]
     await check.compare_if_due()
     assert check.trouble() is None

@@ -449,7 +449,7 @@ def test_two_voters_that_are_formatted_at_once_take_over_together(
     if rival == NEW:
         site.format(1, "latest")
     else:
-        with pytest.raises(Conflict, match="somebody else takes the prefix over"):
+        with pytest.raises(Conflict, match="a different cluster takes the prefix over"):
             site.format(1, "latest")
     assert set(site.owners().values()) == {str(rival)}
     assert (site.data(1) / META_PROPERTIES).exists() is (rival == NEW)
