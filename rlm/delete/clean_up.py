@@ -7,8 +7,9 @@
       -> delete and abort again
       -> DELETE_SEGMENT_FINISHED applied
 
-Invariant (delete_order): no object goes before DELETE_SEGMENT_STARTED is applied, no row before its
-objects. Any node may repeat every step, so the next run finishes after a crash.
+Invariant (delete_order): no object is deleted before DELETE_SEGMENT_STARTED is applied, no row
+before its objects. Any node may repeat every step, so the next run finishes a deletion that a crash
+interrupted.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ UNFINISHED = "a copy that did not finish"
 
 
 def ends_here(_row: RemoteLogSegmentMetadata) -> str | None:
-    """The node can delete the objects of every row."""
+    """None: this node can delete the objects of every row."""
     return None
 
 
@@ -42,9 +43,9 @@ def ends_here(_row: RemoteLogSegmentMetadata) -> str | None:
 class CleanUp:
     """The steps for one row; `clean_up_tasks` runs them.
 
-    `held_back` says why nothing of a topic may be deleted now (a doubtful clock, a kill switch).
-    `confirm_prefix` raises Refused once the store's prefix is another cluster's. `why_by_broker`
-    says why only a row's broker can delete its objects.
+    `held_back` returns the reason why nothing of a topic may be deleted now (a doubtful clock, a
+    kill switch). `confirm_prefix` raises Refused once the store's prefix is a different cluster's.
+    `why_by_broker` returns the reason why only a row's broker can delete its objects.
     """
 
     proposals: Proposals
@@ -67,11 +68,12 @@ class CleanUp:
         why: str = UNFINISHED,
         policy_offset: int | None = None,
     ) -> bool:
-        """Bring a row from the expected state (compare and set) to DELETE_SEGMENT_STARTED.
+        """Move a row from the expected state (compare and set) to DELETE_SEGMENT_STARTED.
 
-        `policy_offset`: that of the deciding topic policy, if any. False, with nothing to delete:
-        the row changed, is gone, or alone serves offsets from log start on, the policy changed, or
-        deleting is paused. Fenced: a newer claim of the partition decides.
+        `policy_offset`: the offset of the topic policy that decided, if any. False if there is
+        nothing to delete: the row changed or is gone, or it is the only one that serves offsets
+        from the log start on, or the policy changed, or deleting is paused. Fenced: a newer claim
+        of the partition decides.
         """
         marked = await self.proposals.mark_deleted(
             replace(
@@ -80,7 +82,7 @@ class CleanUp:
                 expected_state=expected,
                 policy_offset=policy_offset,
             ),
-            # An unfinished copy is taken back even during a pause; its objects wait.
+            # An unfinished copy is marked even during a pause; its objects wait.
             lambda: None if expected is SegmentState.COPY_SEGMENT_STARTED else self._why_not(row),
         )
         if marked:
@@ -100,13 +102,13 @@ class CleanUp:
         return AuditLine.of_segment(self.around.ambient.now_ms(), action, row, why, by)
 
     def due_ms(self, row: RemoteLogSegmentMetadata, *, uploader_stopped: bool) -> int:
-        """The time of the second, final delete (ms since the epoch).
+        """The time of the second, final delete (Unix time in ms).
 
-        A PUT that the store accepted but has not shown may appear after our look. Another
-        incarnation's worker may still be sending (a paused machine, a split network) until the
-        deadline in the row, so its attempt waits for that plus a margin for the clocks. Our own
-        attempts, ended, send nothing more; a process about to end (`uploader_stopped`) waits only
-        for the store's own delay.
+        A PUT that the store accepted but does not show yet may appear after the first delete. A
+        worker of a different incarnation may still send (a paused machine, a network partition)
+        until the deadline in the row, so its attempt waits for that plus a margin for the clocks.
+        This process's own attempts have ended and send nothing more; a process about to end
+        (`uploader_stopped`) waits only for the store's own delay.
         """
         due_ms = delete_due_ms(row, self.around.limits)
         if not uploader_stopped:
@@ -118,7 +120,7 @@ class CleanUp:
 
     async def remove(self, row: RemoteLogSegmentMetadata, due_ms: int, why: str) -> None:
         """Delete from DELETE_SEGMENT_STARTED to the end; safe to repeat. Sleeps until `due_ms` by
-        the present clock: setting it meanwhile changes nothing.
+        the present clock: changing the clock meanwhile has no effect.
 
         Raises RetryLater or Refused of the store; a later run finds the row again.
         """
@@ -126,11 +128,11 @@ class CleanUp:
         now_s, now_ms = monotonic(), self.around.ambient.now_ms()
         due_s = now_s + (due_ms - now_ms) / 1000
         await self._sleep_until(now_s + (objects_due_ms(row, self.around.limits) - now_ms) / 1000)
-        is_early = monotonic() < due_s  # as it begins: a late object may appear before it ends
+        is_early = monotonic() < due_s  # at the start: a late object may appear before the end
         await self.remove_objects(row, why)
         if is_early:
             await self._sleep_until(due_s)
-            # Again, after a wait that may have been long.
+            # Checked again, after a wait that may have been long.
             self._check_allowed(row)
             await self.delete_objects(row)
         gone = self._update(row, SegmentState.DELETE_SEGMENT_FINISHED)
@@ -138,9 +140,9 @@ class CleanUp:
         self.on_event(SegmentDeleted(row.segment_id, row.start_offset, why))
 
     async def remove_objects(self, row: RemoteLogSegmentMetadata, why: str) -> None:
-        """Delete the objects of a row in DELETE_SEGMENT_STARTED once, now. `remove` ends it."""
+        """Delete the objects of a row in DELETE_SEGMENT_STARTED once, now. `remove` finishes it."""
         self._check_allowed(row)
-        self._stores_of(row)  # one without a store is tried for ever, and would fill the audit
+        self._stores_of(row)  # raises before the audit: such a row is retried, and would fill it
         await self.keep_audit(self._line(AuditAction.OBJECTS_DELETED, row, why))
         await self.delete_objects(row)
 
@@ -172,9 +174,10 @@ class CleanUp:
                 )
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
-        """The store that the row names. An unfinished row names none, nor does one of Aiven's
-        plug-in, whose objects have the same keys; and the default may have changed since. Refused:
-        this node has no such store, and without the row nobody would know of the objects.
+        """The store that the row names. A row that names none is unfinished, when the default store
+        may have changed since, or of Aiven's plug-in, whose objects have the same keys: then all
+        stores with the prefix. Refused: this node has no such store, and the row must remain, as
+        the only record of the objects.
         """
         custom = custom_of(row.custom_metadata)
         if custom is not None:

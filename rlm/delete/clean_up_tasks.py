@@ -1,4 +1,4 @@
-"""Clean-ups under way: at most one a segment, beside the copies, bounded in number."""
+"""Clean-ups under way: at most one per segment, beside the copies, bounded in number."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentSt
 logger = logging.getLogger(__name__)
 
 PENDING_MAX = 1_000
-"""Clean-ups remembered, running or failed; a later scan finds more left-overs."""
+"""The most clean-ups remembered, running or failed; a later scan finds the other left-overs."""
 
 TRIED_FOR_S = 2.0
-"""The time that a delete for a broker is tried for: a broker deletes one segment after the other,
-and waits for each.
+"""The time that a delete for a broker is tried: a broker deletes one segment after the other, and
+waits for each.
 """
 
 OnTrouble = Callable[[RemoteLogSegmentMetadata, str, str], None]
-"""Takes (row, kind, text) of a failed clean-up, which is tried again after a later scan."""
+"""Takes the (row, kind, text) of a failed clean-up, which is tried again after a later scan."""
 
 
 @dataclass(frozen=True, slots=True)
 class PendingCleanUp:
-    """Left-over objects to be removed for good at `due_ms` (since the epoch), by a later run."""
+    """Left-over objects that a later run removes for good at `due_ms` (Unix time)."""
 
     segment_id: RemoteLogSegmentId
     due_ms: int
@@ -69,8 +69,8 @@ class CleanUpTasks:
 
     @property
     def is_full(self) -> bool:
-        """True while no more can be removed: marking more would only make every look at their
-        partitions slower.
+        """True while no further clean-up fits: marking more rows would only slow down each scan of
+        their partitions.
         """
         return len(self._running) >= PENDING_MAX
 
@@ -86,9 +86,9 @@ class CleanUpTasks:
 
         The mark expects the row's present state: COPY_SEGMENT_STARTED for a clean-up,
         COPY_SEGMENT_FINISHED for retention, which names its policy. True once
-        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False if nothing is to be
-        deleted after all. A row of this incarnation must not be uploading any more. Fenced,
-        RetryLater and OutcomeUnknown as `CleanUp.mark` raises them.
+        DELETE_SEGMENT_STARTED is applied (a new attempt may begin), False if there is nothing to
+        delete. A row of this incarnation must not be uploading any more. Fenced, RetryLater and
+        OutcomeUnknown as `CleanUp.mark` raises them.
         """
         id_ = row.segment_id
         if id_.id in self._running:
@@ -102,14 +102,14 @@ class CleanUpTasks:
                 # The delay for running readers counts from the mark's time in the row.
                 marked = self._clean_up.proposals.rows.segment(id_.partition, id_.id)
                 if marked is None:
-                    return True  # another node removed it meanwhile
+                    return True  # another node has removed it meanwhile
                 row = marked
         self._remove(row, why)
         return True
 
     async def try_to_remove(self, row: RemoteLogSegmentMetadata, why: str) -> None:
-        """The objects go now where the store does it at once. The clean-up begun before ends the
-        deletion, repeats what failed here, and tells of it.
+        """Try to delete the objects now, for at most TRIED_FOR_S. The clean-up begun before
+        finishes the deletion, repeats what failed here, and reports failures.
         """
         with suppress(StrandlineError, TimeoutError):
             async with asyncio.timeout(TRIED_FOR_S):
@@ -132,8 +132,8 @@ class CleanUpTasks:
         task.add_done_callback(lambda _: self._running.pop(id_, None))
 
     def _timed(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-        """The row with times measured since this process saw it; a process about to end has no time
-        to measure and takes the row's, as far as they are not ahead.
+        """The row, with times measured from when this process first saw it. A process about to end
+        has no time to measure and uses the row's times, reduced where they are in the future.
         """
         clean_up, id_ = self._clean_up, row.segment_id.id
         now_s, now_ms = clean_up.around.ambient.monotonic(), clean_up.around.ambient.now_ms()
@@ -153,17 +153,17 @@ class CleanUpTasks:
         except (Fenced, Conflict) as error:
             self._back_off(row, error)
             self._trouble.pop(row.segment_id.id, None)
-            logger.info("clean-up of %s left to others: %s", row.segment_id, error)
+            logger.info("clean-up of %s left to other nodes: %s", row.segment_id, error)
         except Exception as error:
             self._back_off(row, error)
             expected = isinstance(error, StrandlineError)
             if expected and self._clean_up.held_back(row.segment_id.partition.topic) is not None:
-                # The reason for held-back deletes is told once for all of them.
+                # The reason for held-back deletes is reported once for all of them.
                 self._trouble.pop(row.segment_id.id, None)
             else:
                 self._trouble[row.segment_id.id] = row.segment_id, str(error)
                 logger.warning(
-                    "clean-up of %s failed, to be repeated: %s", row.segment_id, error,
+                    "clean-up of %s failed, it will be repeated: %s", row.segment_id, error,
                     exc_info=None if expected else error,
                 )  # fmt: skip
             self._on_trouble(row, error_kind(error), str(error))
@@ -182,7 +182,7 @@ class CleanUpTasks:
         )  # fmt: skip
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Failed clean-ups, to be repeated: their number and the last error."""
+        """Failed clean-ups, which will be repeated: their number and the last error."""
         self._forget_what_went()
         if not self._trouble:
             return ()
@@ -191,7 +191,7 @@ class CleanUpTasks:
         return (NodeProblem(ProblemArea.DELETION, "segments", text),)
 
     def _forget_what_went(self) -> None:
-        """Forget segments that another node has removed: nobody tries them here again."""
+        """Forget segments that another node has removed: they are not tried here again."""
         now_ms, rows = self._clean_up.around.ambient.now_ms(), self._clean_up.proposals.rows
         for id_, (segment_id, _) in tuple(self._trouble.items()):
             due = id_ not in self._running and not self._failed[id_].waits_at(now_ms)
@@ -199,25 +199,25 @@ class CleanUpTasks:
                 del self._trouble[id_], self._failed[id_]
 
     async def settle(self, until_ms: int) -> tuple[PendingCleanUp, ...]:
-        """Wait for the clean-ups due by `until_ms`; return the others, which go on."""
+        """Wait for the clean-ups due by `until_ms`; return the later ones, which go on."""
         while True:
             due = [each.task for each in self._running.values() if each.due_ms <= until_ms]
             if not due:
                 break
             await asyncio.wait(due)
-            # The done callbacks that forget finished tasks run one step later.
+            # Done callbacks, which forget finished tasks, run one step later.
             await asyncio.gather(*due, return_exceptions=True)
         return self.pending()
 
     def pending(self) -> tuple[PendingCleanUp, ...]:
-        """Removals still to come, with their times."""
+        """Clean-ups still to come, with their times."""
         return tuple(
             PendingCleanUp(each.row.segment_id, each.due_ms, each.why)
             for each in self._running.values()
         )
 
     def left_over(self, row: RemoteLogSegmentMetadata) -> PendingCleanUp:
-        """A row without a running clean-up: when to try again, and why not before."""
+        """A row without a running clean-up: the time of the next try, and why it waits."""
         failed = self._failed.get(row.segment_id.id, NO_BACK_OFF)
         why = why_left_over(row)
         due_ms = max(
@@ -242,8 +242,8 @@ def why_left_over(row: RemoteLogSegmentMetadata) -> str:
 
 
 def may_be_the_last_copy(row: RemoteLogSegmentMetadata, metadata: MetadataReads) -> bool:
-    """True for an unfinished copy of before a restart from a snapshot, of offsets that are recorded
-    as lost: it may have ended since, and only its manifest be damaged.
+    """True for an unfinished copy from before a restart from a snapshot, of offsets that are
+    recorded as lost: it may have finished after the snapshot, and only its manifest be damaged.
     """
     restart, state = metadata.restart(), metadata.partition_state(row.segment_id.partition)
     return (

@@ -1,7 +1,7 @@
-"""The times at which objects of a segment being deleted, and its row, may go. Pure.
+"""The times at which a deleted segment's objects, and then its row, may be removed. Pure.
 
 The pipeline's executors use this module, and have no metadata manager. The times in a row come from
-the clocks of its writers, which may be a year off: use a row that is `measured`, or at least
+the clocks of its writers, which may be a year off: pass a row that is `measured`, or at least
 `not_ahead`.
 """
 
@@ -13,14 +13,14 @@ from rlm.control.surroundings import CopyLimits
 from rlmm.segment import RemoteLogSegmentMetadata
 
 ATTEMPT_MS_MAX = 24 * 3_600_000
-"""The longest deadline of an attempt that a row is believed."""
+"""The longest deadline of an attempt that is taken from a row."""
 
 
 def objects_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
-    """The time from which a marked row's objects may be deleted, ms since the epoch; 0: at once.
+    """The time from which a marked row's objects may be deleted, Unix time in ms; 0: at once.
 
-    Readers that got a segment before its mark may still stream it; an unfinished one has no
-    readers.
+    Readers that got a finished segment before its mark may still stream it; an unfinished one has
+    no readers.
     """
     if was_finished(row):
         return row.event_timestamp_ms + round(limits.delete_delay_s * 1000)
@@ -28,10 +28,10 @@ def objects_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
 
 
 def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
-    """The time when no request to a row's objects is left, ms since the epoch (`CleanUp.due_ms`).
+    """The time when no request to a row's objects can be left, Unix time in ms (`CleanUp.due_ms`).
 
-    Finished copies have late requests too: a PUT repeated for lack of an answer may take effect
-    after the delete, and must not outlive the row that names the object.
+    Finished copies may have late requests too: a PUT repeated because no answer came may take
+    effect after the delete, and its object must not outlive the row that names it.
     """
     margin_ms = round(limits.upload_margin_s * 1000)
     if was_finished(row):
@@ -45,8 +45,8 @@ def delete_due_ms(row: RemoteLogSegmentMetadata, limits: CopyLimits) -> int:
 def measured(
     row: RemoteLogSegmentMetadata, limits: CopyLimits, marked_ms: int
 ) -> RemoteLogSegmentMetadata:
-    """The row as a right clock would have written it; its mark is known to be no later than
-    `marked_ms`. Uploads began before that, and stop after the deadline's distance.
+    """The row as a correct clock would have written it, whose mark is known to be no later than
+    `marked_ms`. Uploads began before that, and stop once the attempt's time is over.
     """
     return replace(
         row, event_timestamp_ms=marked_ms, upload_deadline_ms=marked_ms + _attempt_ms(row, limits)
@@ -56,7 +56,7 @@ def measured(
 def not_ahead(
     row: RemoteLogSegmentMetadata, limits: CopyLimits, now_ms: int
 ) -> RemoteLogSegmentMetadata:
-    """The row with no time later than if it had been marked now."""
+    """The row, with no time later than if it had been marked now."""
     return replace(
         row,
         event_timestamp_ms=min(row.event_timestamp_ms, now_ms),

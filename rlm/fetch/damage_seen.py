@@ -15,7 +15,7 @@ from rlmm.segment import RemoteLogSegmentId
 logger = logging.getLogger(__name__)
 
 SEEN_MAX = 1_000
-"""Segments remembered; the oldest are forgotten first."""
+"""The most segments remembered; the oldest are dropped first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +45,8 @@ class DamageSeen:
         if id_ in self.seen:
             return
         logger.error(
-            "a read met damage in %s: %s; `strandline repair --topic %s --partition %d` looks for "
-            "a whole copy",
+            "a read found damage in %s: %s; `strandline repair --topic %s --partition %d` looks "
+            "for a whole copy",
             key.segment_id, error, key.segment_id.partition.topic,
             key.segment_id.partition.partition,
         )  # fmt: skip
@@ -55,9 +55,9 @@ class DamageSeen:
         self.seen[id_] = SeenDamage(key.segment_id, key.start_offset, str(error))
 
     def forget(self, id_: Uuid) -> None:
-        """The segment is whole, or not in the tier any more."""
+        """Forget a segment that is whole again, or not in the tier any more."""
         self.seen.pop(id_, None)
 
     def __iter__(self) -> Iterator[SeenDamage]:
-        """A copy, so that some may be forgotten meanwhile."""
+        """Iterate over a copy, so that entries may be forgotten meanwhile."""
         return iter(tuple(self.seen.values()))

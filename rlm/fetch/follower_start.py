@@ -1,8 +1,8 @@
-"""Tells a follower that fell behind the leader's local log where to start, with which state.
+"""Plans where a follower behind the leader's local log starts, and with which state. Pure.
 
-Pure. After Kafka's TierStateMachine (KIP-405): below its local log start offset a leader answers
-OFFSET_MOVED_TO_TIERED_STORAGE (109). The follower rebuilds leader epochs and producer state from
-the tier, and fetches on from there. No log bytes are needed.
+The plan follows Kafka's TierStateMachine (KIP-405): for an offset below its local log start a
+leader answers OFFSET_MOVED_TO_TIERED_STORAGE (109). The follower rebuilds leader epochs and
+producer state from the tier, and fetches from the leader after that. No log bytes are needed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class FollowerPlan(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetchQuery:
-    """`leader_local_log_start_offset` None: ask the node's own broker, if that leads.
+    """A follower's request. `leader_local_log_start_offset` None: ask this node's broker, if it
+    leads.
 
     `from_last_tiered` (KIP-1023, for an empty follower) starts after the highest copied offset
     instead of at the leader's local log start, so that only the uncopied tail is fetched.
@@ -46,13 +47,12 @@ class FollowerFetchQuery:
 
 @dataclass(frozen=True, slots=True)
 class FollowerFetchAnswer:
-    """The follower goes on fetching from the leader at `fetch_offset`, after truncating the whole
-    local log unless the plan is FETCH_LOCALLY. `error_code` is a Kafka leader's answer to the
-    FETCH.
+    """The follower fetches from the leader at `fetch_offset`, after truncating its whole local log
+    unless the plan is FETCH_LOCALLY. `error_code` is a Kafka leader's answer to the Fetch.
 
     BUILD_FROM_TIER: `leader_epochs` replace the follower's, and `segment`'s producer snapshot is
     restored at `fetch_offset`. `producer_snapshot_exact` is False if the segment's tail above
-    `valid_until` diverged: its snapshot may know producers of records nobody reads.
+    `valid_until` diverged: its snapshot may contain producers of records outside the lineage.
     """
 
     partition: TopicIdPartition
@@ -69,7 +69,7 @@ class FollowerFetchAnswer:
 
 
 SegmentForOffset = Callable[[int, int], SegmentAnswer | None]
-"""(leader epoch, offset) -> the segment that serves it, clamped to the lineage."""
+"""(leader epoch, offset) -> the segment that serves the offset, clamped to the lineage."""
 
 
 def answer_follower_fetch(
@@ -79,11 +79,11 @@ def answer_follower_fetch(
     segment_for_offset: SegmentForOffset,
     metadata_offset: int,
 ) -> FollowerFetchAnswer:
-    """The plan, true at `metadata_offset`.
+    """The plan, valid at `metadata_offset`.
 
-    Fenced / RetryLater for an older / newer leader epoch than that of the last claim (Kafka's
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH); RetryLater while the tier does not reach the
-    leader's local log yet; NotFound for a partition unknown to the metadata log.
+    Fenced / RetryLater for a leader epoch older / newer than that of the last claim (Kafka's
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH). RetryLater while the tier does not reach the
+    leader's local log yet. NotFound for a partition that no record names.
     """
     check_query(query, leader_local_log_start_offset)
     if state is None:
@@ -115,9 +115,9 @@ def answer_follower_fetch(
     if found is not None:
         return _built_from(found, locally, state)
     if epoch is None or any(lost.start <= up_to <= lost.end for lost in state.lost_ranges):
-        # The offset right below the leader's local log will never be served: it is lost, or below
-        # everything the lineage knows. There is no producer state to restore, and the leader has
-        # nothing below either.
+        # The offset right below the leader's local log can never be served: it is lost, or below
+        # the lineage. There is no producer state to restore, and the leader has no records below
+        # either.
         return replace(truncated, log_start_offset=log_start)
     raise RetryLater(
         f"offset {up_to} of {query.partition} is below the leader's local log but not tiered yet "
@@ -151,7 +151,7 @@ def _check_epoch(query: FollowerFetchQuery, state: PartitionState) -> None:
         )
     raise RetryLater(
         f"leader epoch {query.leader_epoch} of {query.partition} is not claimed yet; the claim "
-        f"stands at epoch {claim.leader_epoch} (UNKNOWN_LEADER_EPOCH)"
+        f"is in force at epoch {claim.leader_epoch} (UNKNOWN_LEADER_EPOCH)"
     )
 
 

@@ -1,8 +1,8 @@
-"""Tells a new leader where it may go on copying. Pure, read-only.
+"""Computes where a new leader goes on copying. Pure, read-only.
 
 Kafka's algorithm is findHighestRemoteOffset and findLogStartOffset of RemoteLogManager (KIP-405).
-Ours differs in one thing: the lineage is the view's, merged with the asker's checkpoint, because
-that loses its head to local retention.
+This one differs in one thing: the lineage is the view's, merged with the new leader's checkpoint,
+because local retention cuts the head of a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class LeaderTransitionQuery:
-    """The asker's position: leader epoch, checkpoint (ending in that epoch), and log."""
+    """The new leader's position: leader epoch, checkpoint (ending in that epoch), and log."""
 
     partition: TopicIdPartition
     leader_epoch: int
@@ -37,12 +37,12 @@ class LeaderTransitionQuery:
 
 @dataclass(frozen=True, slots=True)
 class LeaderTransitionAnswer:
-    """The offset where copying goes on. `highest_copied_offset` is inclusive; -1, -1 if nothing is
-    copied.
+    """The offset where copying goes on. `highest_copied_offset` is inclusive; it and its epoch are
+    -1 if no segment is copied.
 
-    All values are as after the asker's claim (`rlmm.apply.claim_forecast`), except `claim`, the
-    standing one. `lineage_cut_at`: where that claim would cut the lineage, if at all. True at
-    `metadata_offset`.
+    All values are as after the new leader's claim (`rlmm.apply.claim_forecast`), except `claim`,
+    the one in force now. `lineage_cut_at`: the offset where that claim would cut the lineage, None
+    if it would not. Valid at `metadata_offset`.
     """
 
     partition: TopicIdPartition
@@ -66,15 +66,15 @@ def answer_leader_transition(
     left_overs: Sequence[RemoteLogSegmentMetadata],
     metadata_offset: int,
 ) -> LeaderTransitionAnswer:
-    """Answer from the view alone: `state` as it is, `forecast` the effect of the asker's claim.
-    Fenced, InvalidRequest or Conflict if that claim would be refused.
+    """Answer from the view alone: `state` is the present state, `forecast` the effect of the new
+    leader's claim. Fenced, InvalidRequest or Conflict if that claim would be refused.
     """
     check_query(query)
     after = _after(forecast)
     highest, epoch = _copied_below(after, query.log_end_offset)
     log_start = after.first_readable_offset
     if log_start < 0:
-        log_start = query.local_log_start_offset  # what a first claim is followed by
+        log_start = query.local_log_start_offset  # the log start that follows a first claim
     return LeaderTransitionAnswer(
         partition=query.partition,
         leader_epoch=query.leader_epoch,
@@ -119,7 +119,7 @@ def check_query(query: LeaderTransitionQuery) -> None:
 
 
 def _copied_below(state: PartitionState, log_end_offset: int) -> tuple[int, int]:
-    """(offset, epoch) of the highest copied record in the asker's log, or (-1, -1)."""
+    """(offset, epoch) of the highest copied record in the new leader's log, or (-1, -1)."""
     if state.highest_copied is None:
         return -1, -1
     highest, epoch = state.highest_copied

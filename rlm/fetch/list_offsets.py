@@ -1,7 +1,7 @@
 """ListOffsets for a tiered partition: the special timestamps. Pure.
 
 Sources: Kafka's ListOffsetsRequest (KIP-405, KIP-1005, KIP-1023). `rlm/fetch/timestamp_search.py`
-searches real timestamps.
+searches for real timestamps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NO_TIMESTAMP = -1
 
 
 class OffsetSpec(IntEnum):
-    """Kafka's special timestamps; every other negative number is an error."""
+    """Kafka's special timestamps; any other negative number is an error."""
 
     LATEST = -1
     EARLIEST = -2
@@ -32,7 +32,7 @@ class OffsetSpec(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LocalOffsets:
-    """The local log as this node knows it. `latest` is the last stable offset."""
+    """The local log by this node's last look. `latest` is the last stable offset, exclusive."""
 
     local_log_start_offset: int
     latest: int
@@ -41,7 +41,7 @@ class LocalOffsets:
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswer:
-    """One ListOffsets answer; -1 for none. True at `metadata_offset`."""
+    """One ListOffsets answer; -1 where there is no value. Valid at `metadata_offset`."""
 
     partition: TopicIdPartition
     timestamp_ms: int
@@ -57,7 +57,9 @@ def answer_special(
     local: LocalOffsets | None,
     metadata_offset: int,
 ) -> OffsetAnswer:
-    """LATEST, EARLIEST and the tiered specials. NotFound if only the local log could tell."""
+    """Answer all special timestamps but MAX_TIMESTAMP, for which InvalidRequest is raised.
+    NotFound if the answer needs the local log, and this node has none.
+    """
     if state is None and local is None:
         raise NotFound(f"{partition} is neither tiered nor in this node's log directories")
     offset, epoch = _answer(spec, partition, state, local)
@@ -84,7 +86,7 @@ def _answer(
             return start, _epoch(local.checkpoint, start)
         case OffsetSpec.LATEST_TIERED if state is not None and state.highest_copied is not None:
             offset, epoch = state.highest_copied
-            # As in Kafka: no epoch below the log start.
+            # As in Kafka: there is no epoch below the log start.
             return offset, epoch if offset >= state.first_readable_offset else UNKNOWN_EPOCH
         case OffsetSpec.EARLIEST_PENDING_UPLOAD if state is not None and state.next_offset >= 0:
             epochs = local.checkpoint if local is not None and local.checkpoint else state.lineage
@@ -108,14 +110,14 @@ def _known(partition: TopicIdPartition, local: LocalOffsets | None, what: str) -
 
 
 def parse_spec(timestamp: int) -> OffsetSpec | None:
-    """The special that a negative number names; None for a real timestamp (ms since the epoch)."""
+    """The special timestamp of a negative number; None for a real timestamp (Unix time in ms)."""
     if timestamp >= 0:
         return None
     try:
         return OffsetSpec(timestamp)
     except ValueError:
         raise InvalidRequest(
-            f"{timestamp} is neither a time in milliseconds nor one of Kafka's specials "
+            f"{timestamp} is neither a time in milliseconds nor one of Kafka's special timestamps "
             "(-1 latest, -2 earliest, -3 max timestamp, -4 earliest local, -5 latest tiered, "
             "-6 earliest pending upload)",
             field="timestamp",

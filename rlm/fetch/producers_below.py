@@ -1,8 +1,7 @@
-"""The producers' state at an offset, as the tier tells it: the snapshot of the segment that ends
-there.
+"""The producers' state at an offset, from the tier: the snapshot of the segment that ends there.
 
-A segment's part that is copied by itself, or was fetched from other replicas, has no snapshot of
-the broker at its base, and without one nothing tells where its aborted transactions begin.
+A part of a segment that is copied by itself, or was fetched from other replicas, has no broker's
+snapshot at its base. Without one it is unknown where its aborted transactions begin.
 """
 
 from __future__ import annotations
@@ -17,10 +16,10 @@ from rlm.format.manifest import IndexType
 async def producers_below(
     reads: ResolvedReads, partition: TopicIdPartition, offset: int
 ) -> bytes | None:
-    """A producer snapshot at `offset`; None if the tier can't tell. RetryLater: not now.
+    """A producer snapshot at `offset`; None if the tier has none. RetryLater: it can't be read now.
 
-    Where the tier serves nothing right below, at its log start and behind a lost range, it is
-    empty: readers take no transaction to go on there without proof (`TransactionWalk`).
+    Where the tier serves no offset right below, at its log start and after a lost range, the
+    snapshot is empty: readers assume no open transaction there without proof (`TransactionWalk`).
     """
     served = reads.served_from(partition, offset - 1)
     if served is None or served[0].first_offset >= offset:
@@ -33,5 +32,5 @@ async def producers_below(
         async for piece in reads.open_index(row.segment_id.id, IndexType.PRODUCER_SNAPSHOT):
             data += piece
     except (NotFound, CorruptData):
-        return None  # it has none, or it is damaged, which the reads have noted
+        return None  # the segment has none, or it is damaged, which the read has noted
     return data

@@ -1,8 +1,8 @@
 """Reads from the tier: bytes of a segment, an index, records across segments.
 
-Resolves the segment that serves an offset in the view, finds the store by its custom metadata, and
-passes the work to a worker. Nothing outside the merged lineage, and nothing that fails its
-checksum, reaches a reader (no_bad_byte).
+The view names the segment that serves an offset, its custom metadata the store, and a worker does
+the work. No byte outside the merged lineage, and none that fails its checksum, reaches a reader
+(no_bad_byte).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class ResolvedReads:
-    """The read entry points. Errors come at an iterator's first step."""
+    """The entry points of reads. An iterator raises errors at its first step."""
 
     metadata: RemoteLogMetadataManager
     pool: PoolPort
@@ -67,8 +67,8 @@ class ResolvedReads:
     def waiting_log(
         self, segment_uuid: Uuid, start: int = 0, end: int | None = None
     ) -> AbstractAsyncContextManager[WaitingRead]:
-        """Verified bytes [start, end) of a `.log` for a client's own connection; errors are raised
-        at once.
+        """Verified bytes [start, end) of a `.log`, for sending to a client's own connection; errors
+        are raised at once.
         """
         return self._waiting(self._log_request(segment_uuid, start, end))
 
@@ -82,7 +82,7 @@ class ResolvedReads:
     async def waiting_batches(
         self, partition: TopicIdPartition, request: BatchesRequest
     ) -> AsyncIterator[HeldBatches]:
-        """Batches of one piece, held by a worker; errors are raised at once."""
+        """The batches of one piece, kept ready by a worker; errors are raised at once."""
         with self._telling():
             async with self.pool.waiting_batches(request, ViewResolver(self, partition)) as held:
                 yield held
@@ -100,7 +100,7 @@ class ResolvedReads:
         request: RecordsRequest,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncIterator[bytes]:
-        """Records from an offset on; `check_readable` refuses some offsets."""
+        """Records from an offset on; `check_readable` raises for offsets that can't be read."""
         state = self.state_of(partition)
         if request.max_bytes <= 0:
             raise InvalidRequest("must be above 0", field="max_bytes")
@@ -116,14 +116,14 @@ class ResolvedReads:
         resolver: SegmentResolver,
         on_end: Callable[[RecordsEnd], None] | None = None,
     ) -> AsyncGenerator[bytes, None]:
-        """Records of the pieces that `resolver` names."""
+        """The records of the pieces that `resolver` names."""
         with self._telling():
             async for piece in self.pool.read_records(request, resolver, on_end):
                 yield piece
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
-        """Note damage for a repair, and pass it on to the reader."""
+        """Note damage for a repair, and raise it to the reader."""
         try:
             yield
         except CorruptData as error:
@@ -131,14 +131,14 @@ class ResolvedReads:
             raise
 
     def state_of(self, partition: TopicIdPartition) -> PartitionState:
-        """The partition in the view; NotFound if the log never named it."""
+        """The partition in the view; NotFound if no record names it."""
         state = self.metadata.partition_state(partition)
         if state is None:
             raise NotFound(f"{partition} is not in the metadata log: nothing of it was tiered")
         return state
 
     def served_from(self, partition: TopicIdPartition, offset: int) -> ServedSegment | None:
-        """The segment that serves `offset` now, or the next readable one; None without."""
+        """The segment that serves `offset` now, or the next readable one; None if there is none."""
         state = self.state_of(partition)
         offset = max(offset, state.first_readable_offset)
         return next(self.metadata.served_segments(state, offset, OFFSET_MAX), None)
@@ -148,8 +148,9 @@ class ResolvedReads:
         return SegmentPiece(self.tiered(row), offsets.first_offset, offsets.last_offset)
 
     def tiered(self, row: RemoteLogSegmentMetadata) -> ReadableSegment:
-        """The place of a finished segment's objects. CorruptData: its custom metadata is damaged;
-        Refused: another RemoteStorageManager's than Aiven's, no such store.
+        """The location of a finished segment's objects. CorruptData: its custom metadata is
+        damaged. Refused: it was written by an unknown RemoteStorageManager, or names a store that
+        this node does not have.
         """
         custom = metadata_of(row)
         if isinstance(custom, AivenMetadata):
@@ -179,7 +180,7 @@ class ResolvedReads:
         return LogRequest(self.tiered(row), start, end, following)
 
     def following(self, row: RemoteLogSegmentMetadata) -> ReadableSegment | None:
-        """The segment behind this one, None also if it cannot be read: that is for its reader."""
+        """The segment after this one; None also if it can't be located: its read reports why."""
         with suppress(StrandlineError):
             served = self.served_from(row.segment_id.partition, row.end_offset + 1)
             return None if served is None else self.tiered(served[1])
@@ -201,8 +202,8 @@ class ResolvedReads:
 
 
 def check_readable(state: PartitionState, offset: int) -> None:
-    """Raise InvalidRequest below 0 and where readers start; NotFound for offsets not in the
-    tier.
+    """Raise InvalidRequest below 0 and below the first readable offset; NotFound for offsets that
+    are not in the tier.
     """
     if offset < 0:
         raise InvalidRequest("must be 0 or more", field="offset")
@@ -216,8 +217,8 @@ def check_readable(state: PartitionState, offset: int) -> None:
         )
     if offset < state.first_readable_offset:
         raise InvalidRequest(
-            f"{offset} is below {state.first_readable_offset}, where readers start: those records "
-            "are in the trash (OFFSET_OUT_OF_RANGE)",
+            f"{offset} is below the first readable offset {state.first_readable_offset}: those "
+            "records are in the trash (OFFSET_OUT_OF_RANGE)",
             field="offset",
         )
     highest = state.highest_copied[0]
@@ -236,7 +237,7 @@ def check_readable(state: PartitionState, offset: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ViewResolver:
-    """Answers a worker's questions from the present view, one look-up each."""
+    """Answers a worker's requests from the present view, by one look-up each."""
 
     reader: ResolvedReads
     partition: TopicIdPartition

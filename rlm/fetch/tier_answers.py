@@ -1,4 +1,4 @@
-"""Answers brokers' questions about the tier by the pure planners, with this node's facts."""
+"""Answers brokers' requests about the tier by the pure planners, with this node's facts."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from rlmm.manager.manager import RemoteLogMetadataManager
 OF_THE_TIER = frozenset(
     {OffsetSpec.EARLIEST, OffsetSpec.LATEST_TIERED, OffsetSpec.EARLIEST_PENDING_UPLOAD}
 )
-"""The questions that are answered differently if nothing is tiered."""
+"""The special timestamps that are answered differently if nothing is tiered."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Read-only. Every answer is true at the applied offset it names; "nothing is tiered" is said
-    only of a partition that is ready here (`rlmm/manager/readiness.py`).
+    """Read-only. Each answer is valid at the applied offset that it names. "Nothing is tiered" is
+    answered only for a partition that is ready on this node (`rlmm/manager/readiness.py`).
     """
 
     metadata: RemoteLogMetadataManager
@@ -56,10 +56,10 @@ class Answers:
     breathe: Breathe
     identity: Identity
     batch_bytes_max: int
-    """Largest batch, decompressed, that a look-up by time decodes."""
+    """The largest batch, decompressed, that a look-up by time decodes."""
 
     def claim_outlook(self, partition: TopicIdPartition) -> ClaimOutlook | NoOutlook:
-        """The effect of this node's next claim; nothing is awaited, as in `leader_transition`."""
+        """The effect of this node's next claim; does not await, like `leader_transition`."""
         return claim_outlook(
             partition,
             self.table.work(partition),
@@ -68,7 +68,7 @@ class Answers:
         )
 
     def leader_transition(self, query: LeaderTransitionQuery) -> LeaderTransitionAnswer:
-        """One look at the view without an await, so that the answer is of one moment."""
+        """The answer for a new leader: one read of the view without an await, so at one offset."""
         partition = query.partition
         return answer_leader_transition(
             query,
@@ -79,7 +79,7 @@ class Answers:
         )
 
     async def follower_fetch(self, query: FollowerFetchQuery) -> FollowerFetchAnswer:
-        """Asks the broker for the leader's local log start if the follower did not give it."""
+        """The plan for a follower; asks the broker for a local log start that is not given."""
         partition = query.partition
         local_start = query.leader_local_log_start_offset
         if local_start is None:
@@ -101,8 +101,8 @@ class Answers:
         return answer
 
     def _check_ready(self, partition: TopicIdPartition) -> None:
-        """Check that the partition is ready. RetryLater if not: a lagging view says that nothing is
-        tiered, and a leader would believe it.
+        """Raise RetryLater unless the partition is ready: a lagging view answers that nothing is
+        tiered, and a leader would act on that.
         """
         if not self.metadata.is_ready(partition):
             raise RetryLater(
@@ -132,7 +132,7 @@ class Answers:
         )
 
     async def offsets(self, partition: TopicIdPartition, timestamp: int) -> OffsetAnswer:
-        """A special from the planner, a time by a search in the tier."""
+        """The answer for a special timestamp by the planner, for a time by a search in the tier."""
         spec = parse_spec(timestamp)
         applied = self.metadata.applied_offset
         if spec is not None and spec is not OffsetSpec.MAX_TIMESTAMP:

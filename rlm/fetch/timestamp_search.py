@@ -1,7 +1,8 @@
 """Finds the first tiered record at or after a time: Kafka's findOffsetByTimestamp over the tier.
 
-Walks the served segments in offset order, skips them by their maximum timestamp without reading,
-and picks the batch to decode by the batches' headers. Transaction markers count, as in Kafka.
+The search walks the served segments in offset order, skips them by their maximum timestamp without
+reading, and picks the batch to decode by the batches' headers. Transaction markers count, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rlm.format.manifest import IndexType
 from rlmm.rows.queries import ServedSegment
 
 STEPS_PER_YIELD = 32
-"""Look-ups made in one go on the event loop."""
+"""The look-ups made on the event loop before others may run."""
 
 SOURCE = "tiered records"
 
@@ -44,8 +45,8 @@ class FoundRecord:
 
 @dataclass(frozen=True, slots=True)
 class TimestampSearch:
-    """Looks from `from_offset` on. InvalidRequest(copier.batch_bytes_max) if a batch that has to be
-    decoded decompresses to more than `batch_bytes_max`.
+    """Searches from `from_offset` on. InvalidRequest (field copier.batch_bytes_max) if a batch that
+    has to be decoded decompresses to more than `batch_bytes_max`.
     """
 
     reader: ResolvedReads
@@ -55,8 +56,8 @@ class TimestampSearch:
     from_offset: int = 0
 
     async def first_at_or_after(self, timestamp_ms: int) -> FoundRecord | None:
-        """Find the first record; None if no tiered one is that young: ask the broker for the local
-        rest.
+        """The first record at or after the time; None if the tier has none: ask the broker for its
+        local log.
         """
         async for served in self._served():
             if served[1].max_timestamp_ms < timestamp_ms:
@@ -69,9 +70,9 @@ class TimestampSearch:
     async def with_max_timestamp(self) -> FoundRecord | None:
         """The first record with the largest timestamp in the tier; None if nothing is tiered.
 
-        A row has the largest timestamp of its whole segment, which may be served only in part. So
-        it is an upper bound, and the highest bounds are searched until none is above the best
-        record.
+        A row has the largest timestamp of its whole segment, of which only a part may be served.
+        So it is an upper bound, and segments are searched, highest bound first, until no bound is
+        above the best record.
         """
         bounds = [(row.max_timestamp_ms, at.first_offset) async for at, row in self._served()]
         best: FoundRecord | None = None
@@ -87,13 +88,13 @@ class TimestampSearch:
         return best
 
     async def _served(self) -> AsyncIterator[ServedSegment]:
-        """The served segments, each by a look-up of its own, since the caller takes its time."""
+        """The served segments, each by its own look-up, since the caller awaits in between."""
         offset, steps = self.from_offset, 0
         while (served := self.reader.served_from(self.partition, offset)) is not None:
             yield served
             offset, steps = served[0].last_offset + 1, steps + 1
             if steps % STEPS_PER_YIELD == 0:
-                await self.breathe()  # thousands of look-ups: let others run
+                await self.breathe()  # thousands of look-ups: let other tasks run
 
     async def _in_segment(self, served: ServedSegment, timestamp_ms: int) -> FoundRecord | None:
         piece = self.reader.piece(served)
@@ -121,7 +122,7 @@ class TimestampSearch:
     async def _whole_batches(
         self, served: ServedSegment, piece: SegmentPiece, start: int
     ) -> AsyncIterator[bytes]:
-        """The stored bytes from the batch that holds `start` on, cut between batches."""
+        """The stored bytes from the batch that contains `start` on, cut between batches."""
         request = RecordsRequest(start, max(served[1].size_bytes, 1))
         pending = bytearray()
         async for data in self.reader.of_pieces(request, _OnePiece(piece)):
@@ -137,13 +138,13 @@ class TimestampSearch:
         async for piece in self.reader.open_index(id_, IndexType.TIMESTAMP):
             data += piece
         index = TimeIndex.parse(bytes(data), base_offset=segment.start_offset, source=str(id_))
-        # The entry says "up to here nothing is younger": the floor of the time before is safe.
+        # The entry says that no record up to here is later: the entry of the ms before is safe.
         return index.lookup(timestamp_ms - 1)[1]
 
 
 @dataclass(frozen=True, slots=True)
 class _OnePiece:
-    """A resolver with one piece."""
+    """A resolver that knows one piece."""
 
     piece: SegmentPiece
 
@@ -180,8 +181,8 @@ def largest_in_batches(data: bytes, piece: SegmentPiece, bytes_max: int) -> Foun
 def _records(
     data: bytes, at: int, header: BatchHeader, piece: SegmentPiece, bytes_max: int
 ) -> Iterator[FoundRecord]:
-    """The records of a batch that are within the piece. One that is alone is told by the header, so
-    that a very large one is not decompressed for its time.
+    """The records of a batch that are within the piece. A batch of one record is answered from its
+    header, so that a very large one is not decompressed for its timestamp.
     """
     if (header.record_count, header.last_offset_delta) == (1, 0):
         records = iter([Record(header.base_offset, header.max_timestamp, None, None)])
@@ -191,7 +192,7 @@ def _records(
         if found is None:
             raise InvalidRequest(
                 f"the batch at offset {header.base_offset} decompresses to more than {bytes_max} "
-                "bytes: raise the limit to look into it by time",
+                "bytes: raise the limit to search it by time",
                 field="copier.batch_bytes_max",
             )
         records = decode_records(found, header, source=SOURCE, position=at)
@@ -213,7 +214,7 @@ def _headers(data: bytes) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def _whole_bytes(data: bytearray) -> int:
-    """The length of the whole batches in the data."""
+    """The length in bytes of the whole batches at the start of the data."""
     at = 0
     while at + LOG_OVERHEAD <= len(data):
         size = LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + LOG_OVERHEAD], "big")

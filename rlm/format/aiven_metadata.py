@@ -1,5 +1,5 @@
-"""The custom metadata of a row that Aiven's plug-in wrote: none, or what its setting
-`custom.metadata.fields.include` names, as Kafka's tagged fields:
+"""The custom metadata of a row that Aiven's plug-in wrote: empty, or the fields of its setting
+`custom.metadata.fields.include`, as Kafka's tagged fields:
 
     0  REMOTE_SIZE    varlong: bytes of the three objects
     1  OBJECT_PREFIX  compact string: the prefix of their keys when they were written
@@ -23,7 +23,7 @@ _SHOWN_BYTES = 16
 
 @dataclass(frozen=True, slots=True)
 class AivenMetadata:
-    """The fields, each None if it was not included."""
+    """The fields; None for each that was not included."""
 
     remote_bytes: int | None = None
     object_prefix: str | None = None
@@ -31,7 +31,7 @@ class AivenMetadata:
 
     @classmethod
     def decode(cls, data: bytes) -> AivenMetadata:
-        """Read the plug-in's bytes; CorruptData for anything else."""
+        """Decode the plug-in's bytes; CorruptData for anything else."""
         if not data:
             return cls()
         reader = Reader(data, "custom metadata")
@@ -54,7 +54,7 @@ def _size(data: bytes | None) -> int | None:
     except MalformedError as error:
         raise CorruptData(str(error), source="custom metadata") from None
     if end != len(data) or size < 0:
-        raise CorruptData("REMOTE_SIZE is no size", source="custom metadata")
+        raise CorruptData("REMOTE_SIZE is not a size", source="custom metadata")
     return size
 
 
@@ -68,8 +68,8 @@ def _text(data: bytes | None) -> str | None:
 
 
 def object_prefix_of(data: bytes | None) -> str | None:
-    """The prefix of a segment's keys by its custom metadata; None if Aiven's plug-in recorded none,
-    or did not write it.
+    """The prefix of a segment's keys by its custom metadata; None if Aiven's plug-in recorded no
+    prefix, or did not write the metadata.
     """
     if data is None or CustomMetadata.is_ours(data):
         return None
@@ -80,8 +80,9 @@ def object_prefix_of(data: bytes | None) -> str | None:
 
 
 def metadata_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | AivenMetadata:
-    """The custom metadata of a finished row. CorruptData if it is ours and damaged; Refused if it
-    is neither ours nor Aiven's, or names keys that Aiven's plug-in would not give this segment.
+    """The custom metadata of a finished row. CorruptData if it is Strandline's and damaged; Refused
+    if it is neither Strandline's nor Aiven's, or names keys that Aiven's plug-in would not give
+    this segment.
     """
     data = row.custom_metadata
     if data is None:
@@ -100,6 +101,7 @@ def metadata_of(row: RemoteLogSegmentMetadata) -> CustomMetadata | AivenMetadata
     if found.object_key not in (None, key):
         raise Refused(
             f"segment {row.segment_id} has the key {found.object_key[:200]!r} in its custom "
-            f"metadata, and only {key!r} is looked for"
+            f"metadata, but Aiven's plug-in would give it {key!r}: only the "
+            "RemoteStorageManager that copied it can read it"
         )
     return found

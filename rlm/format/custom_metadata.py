@@ -1,7 +1,7 @@
 """The custom metadata of a segment: the name of its store, lengths and CRC32C of its objects.
 
-Kafka's broker deletes an upload whose custom metadata passes 128 bytes and stops the partition
-(`remote.log.metadata.custom.metadata.max.bytes`); ours stays under 96. Layout, big-endian:
+A Kafka broker deletes an upload whose custom metadata exceeds 128 bytes and stops the partition
+(`remote.log.metadata.custom.metadata.max.bytes`); ours stays below 96. Layout, big-endian:
 
     0  2  magic `SL`
     2  1  version, 1
@@ -10,7 +10,7 @@ Kafka's broker deletes an upload whose custom metadata passes 128 bytes and stop
     .. 12 .log:          int64 bytes, uint32 CRC32C
     .. 12 .indexes:      int64 bytes, uint32 CRC32C
     .. 12 .rsm-manifest: int64 bytes, uint32 CRC32C
-    .. 4  uint32 CRC32C of all before
+    .. 4  uint32 CRC32C of all bytes before
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ class CustomMetadata:
 
     @staticmethod
     def is_ours(data: bytes) -> bool:
-        """True for bytes that begin as ours do; `decode` tells if they are whole."""
+        """True for bytes that begin like Strandline's; `decode` verifies the rest."""
         return data[:2] == _MAGIC
 
     @classmethod
     def decode(cls, data: bytes) -> CustomMetadata:
-        """Read `encode`'s bytes; CorruptData for anything else."""
+        """Decode the bytes that `encode` wrote; CorruptData for anything else."""
         if len(data) < _HEAD.size or not cls.is_ours(data):
-            raise _corrupt("not written by Strandline (another RemoteStorageManager's?)", 0)
+            raise _corrupt("not written by Strandline (a different RemoteStorageManager's?)", 0)
         _, version, name_bytes = _HEAD.unpack_from(data)
         if version != _VERSION:
             raise _corrupt(f"version {version} is unknown; this node is too old for it", 2)
@@ -82,7 +82,7 @@ class CustomMetadata:
 
 
 def custom_of(custom_metadata: bytes | None) -> CustomMetadata | None:
-    """A row's custom metadata if it is ours; None without, or of another RemoteStorageManager."""
+    """A row's custom metadata if Strandline wrote it; None if absent, damaged or not ours."""
     try:
         return None if custom_metadata is None else CustomMetadata.decode(custom_metadata)
     except CorruptData:

@@ -1,4 +1,4 @@
-"""The `.rsm-manifest` of a segment: Aiven's JSON, version 1, which its own reader still reads.
+"""The `.rsm-manifest` of a segment: Aiven's JSON, version 1, which Aiven's own reader still reads.
 
 Aiven's reader fails on unknown fields, except inside `remoteLogSegmentMetadata`. So our additions
 are there, as `strandline`: lengths and CRC32C of `.log` and `.indexes`, whole and per chunk, for
@@ -32,10 +32,10 @@ from rlm.format.manifest_transforms import Transforms, parse_transforms
 from rlmm.segment import RemoteLogSegmentId
 
 CHUNK_BYTES = 256 * 1024
-"""Bytes under one checksum: a reader waits for a whole chunk before its first byte."""
+"""The bytes under one checksum: a reader gets its first byte after a whole chunk is read."""
 
 CHUNK_BYTES_MAX = 16 * 1024 * 1024
-"""The largest chunk that a manifest may make a reader hold."""
+"""The largest chunk of a manifest: a reader keeps one in memory."""
 
 AIVEN_CHUNK_BYTES = 4 * 1024 * 1024
 """`originalChunkSize`, the bytes Aiven's reader fetches at once; 4 MiB is its recommendation."""
@@ -48,7 +48,7 @@ _PRODUCER_ID_DIGITS_MAX = 19
 
 
 class ProducerSnapshotOrigin(StrEnum):
-    """The origin of the uploaded producer snapshot."""
+    """The source of the uploaded producer snapshot."""
 
     COPIED = "copied"
     REBUILT = "rebuilt"
@@ -56,7 +56,7 @@ class ProducerSnapshotOrigin(StrEnum):
 
 
 class IndexType(StrEnum):
-    """The indexes of a segment, by their names in Aiven's manifest and in its order of writing."""
+    """The indexes of a segment, by their names in Aiven's manifest, in the order of writing."""
 
     OFFSET = "offset"
     TIMESTAMP = "timestamp"
@@ -98,7 +98,7 @@ class ObjectChecksums:
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """The place of an index in `.indexes`."""
+    """The location of an index in `.indexes`, in bytes."""
 
     position: int
     size: int
@@ -106,7 +106,7 @@ class IndexRange:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A parsed manifest. `indexes` lacks those the segment does not have.
+    """A parsed manifest. `indexes` has only the indexes that the segment has.
 
     `transforms` are those of Aiven's plug-in; None: the objects are the segment's files, byte for
     byte. `checksums` None: not written by Strandline.
@@ -126,7 +126,7 @@ class Manifest:
     transforms: Transforms | None = None
 
     def encode(self) -> bytes:
-        """The JSON of a segment of ours: untransformed, with checksums."""
+        """The JSON of a segment that Strandline copied: untransformed, with checksums."""
         assert self.checksums is not None
         return json.dumps(
             {
@@ -173,7 +173,7 @@ class Manifest:
 
 
 def parse_manifest(data: bytes, *, source: str) -> Manifest:
-    """Read a manifest of ours or of Aiven's plug-in; CorruptData names `source` and the field."""
+    """Parse a manifest of Strandline or Aiven's plug-in; CorruptData names `source` and field."""
     if len(data) > MANIFEST_BYTES_MAX:
         raise CorruptData(
             f"{len(data)} bytes are too many for a manifest", source=source, position=0
@@ -184,7 +184,7 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
         raise CorruptData(f"not JSON: {error}", source=source, position=0) from None
     top = Fields(document, source, "")
     if (version := top.text("version")) != _VERSION:
-        raise top.wrong("version", f"{version[:20]!r} is unknown, only {_VERSION!r} is")
+        raise top.wrong("version", f"{version[:20]!r} is unknown, only {_VERSION!r} is supported")
     segment = top.object("remoteLogSegmentMetadata")
     segment_id = _parse_segment_id(segment.object("remoteLogSegmentId"))
     ours = segment.optional_object("strandline")
@@ -213,7 +213,7 @@ def parse_manifest(data: bytes, *, source: str) -> Manifest:
 def custom_metadata_for(
     store: str, log: ChunkChecksums, indexes: ChunkChecksums, manifest: bytes
 ) -> CustomMetadata:
-    """The custom metadata of a segment in `store` whose objects are these."""
+    """The custom metadata of a segment in `store` with these objects."""
     sums = (log.size_bytes, log.crc32c, indexes.size_bytes, indexes.crc32c)
     return CustomMetadata(store, *sums, len(manifest), crc32c(manifest))
 
@@ -225,7 +225,7 @@ def checksum_chunks(pieces: Iterable[int]) -> bytes:
 
 
 def _check_whole(manifest: Manifest, top: Fields) -> None:
-    """Refuse fields that contradict each other."""
+    """Raise CorruptData for fields that contradict each other."""
     if manifest.end_offset < manifest.start_offset:
         raise top.wrong("endOffset", f"{manifest.end_offset} is below startOffset")
     checksums = manifest.checksums
@@ -265,7 +265,7 @@ def _checksums_json(checksums: ChunkChecksums) -> dict[str, object]:
 
 
 def _open_json(transactions: tuple[OpenTransaction, ...] | None) -> dict[str, object]:
-    """Nothing if no transaction is open, the usual case."""
+    """The field for open transactions; empty if there is none, the usual case."""
     if transactions == ():
         return {}
     if transactions is None:
@@ -319,7 +319,7 @@ def _parse_indexes(fields: Fields) -> Mapping[IndexType, IndexRange]:
         if entry is not None:
             found[index] = IndexRange(entry.integer("position"), entry.integer("size"))
         elif index is not IndexType.TRANSACTION or index.value not in fields.names():
-            raise fields.wrong(index.value, "is missing")  # of transactions null says "none"
+            raise fields.wrong(index.value, "is missing")  # null means none, of transactions only
     return found
 
 
@@ -352,11 +352,11 @@ def _parse_offset_index(fields: Fields, log: ChunkChecksums) -> bytes | None:
 
 
 def offset_index_problem(data: bytes, log_bytes: int, chunks: int) -> str | None:
-    """The fault of a chunk offset index; None if every search in it ends inside the log."""
+    """The fault of a chunk offset index; None if each search in it ends inside the log."""
     if len(data) % 8 or len(data) // 8 > chunks:
         return f"{len(data)} bytes do not fit an index of {chunks} chunks"
     if not data:
-        return None  # also of a log without a byte: compaction leaves such segments
+        return None  # also for an empty log: compaction leaves such segments
     numbers = struct.unpack(f">{len(data) // 4}i", data)
     for column, below in ((numbers[::2], 2**31), (numbers[1::2], log_bytes)):
         bounded = (0, *column, below)

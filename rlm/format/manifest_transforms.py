@@ -1,8 +1,8 @@
-"""The transforms that Aiven's plug-in applied to a segment, as its manifest tells them. Pure.
+"""The transforms that Aiven's plug-in applied to a segment, by its manifest. Pure.
 
 `.log` is cut into chunks of `original_chunk_bytes` (the last may be shorter). Each is compressed on
-its own (one zstd frame), then encrypted on its own (12 bytes of IV in front, 16 bytes of tag
-behind: AES-GCM). Indexes are encrypted as one chunk each, and never compressed.
+its own (one zstd frame), then encrypted on its own (AES-GCM: 12 bytes of IV before it, 16 bytes of
+tag after it). Indexes are encrypted as one chunk each, and never compressed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from kafka_formats.compression import Codec, CompressionError, decompress
 from rlm.format.json_fields import Fields
 
 ORIGINAL_CHUNK_BYTES_MAX = 256 * 1024 * 1024
-"""The largest chunk that is undone; a reader holds one in memory. Aiven recommends 4 MiB."""
+"""The largest chunk that is decoded; a reader keeps one in memory. Aiven recommends 4 MiB."""
 
 CHUNKS_MAX = 1_048_576
 
 INDEX_BYTES_MAX = 256 * 1024 * 1024
-"""Largest index: that of a segment of 2 GiB with an entry for each batch is smaller."""
+"""The largest index: that of a segment of 2 GiB with an entry for each batch is smaller."""
 
 _ENCRYPTION_BYTES = 28
 _SIZES_HEAD = struct.Struct(">iiB")
@@ -31,7 +31,7 @@ _INT32 = struct.Struct(">i")
 
 
 class Chunk(NamedTuple):
-    """Bytes [`position`, `position` + `stored_bytes`) of the object, which hold bytes
+    """Bytes [`position`, `position` + `stored_bytes`) of the object, which contain bytes
     [`original_position`, `original_position` + `original_bytes`) of the segment.
     """
 
@@ -43,7 +43,7 @@ class Chunk(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ChunkIndex:
-    """The chunks of a `.log` object. `stored_sizes` None: equal ones, except the last."""
+    """The chunks of a `.log` object. `stored_sizes` None: all are equal, except the last."""
 
     original_chunk_bytes: int
     original_bytes: int
@@ -57,13 +57,13 @@ class ChunkIndex:
 
     @property
     def stored_bytes(self) -> int:
-        """The object's length."""
+        """The object's length in bytes."""
         if self.stored_sizes is not None:
             return sum(self.stored_sizes)
         return max(0, self.count - 1) * self.stored_chunk_bytes + self.last_stored_bytes
 
     def chunks(self, start: int = 0, end: int | None = None) -> Iterator[Chunk]:
-        """The chunks with bytes [start, end) of the segment; `end` None: to the last one."""
+        """The chunks with bytes [start, end) of the segment; `end` None: up to the last one."""
         first = start // self.original_chunk_bytes
         behind = self.count if end is None else -(-end // self.original_chunk_bytes)
         sizes = self.stored_sizes
@@ -85,7 +85,7 @@ class ChunkIndex:
 
 
 def plain_chunks(log_bytes: int, chunk_bytes: int) -> ChunkIndex:
-    """Chunks of a log that was stored as it is."""
+    """The chunks of a log that was stored untransformed."""
     last = log_bytes % chunk_bytes or min(log_bytes, chunk_bytes)
     return ChunkIndex(chunk_bytes, log_bytes, chunk_bytes, last)
 
@@ -101,7 +101,7 @@ class Encryption:
 
 @dataclass(frozen=True, slots=True)
 class Transforms:
-    """The steps to a segment's bytes: decrypt, then decompress, each chunk on its own."""
+    """The steps to get a segment's bytes: decrypt, then decompress, each chunk on its own."""
 
     chunks: ChunkIndex
     compressed: bool
@@ -109,7 +109,9 @@ class Transforms:
 
 
 def parse_transforms(top: Fields) -> Transforms | None:
-    """Read them from a manifest's top level; None without any. CorruptData names a wrong field."""
+    """Parse the transforms in a manifest's top level; None if there are none. CorruptData names a
+    wrong field.
+    """
     encryption = top.optional_object("encryption")
     compressed = top.boolean("compression")
     if encryption is None and not compressed:
@@ -141,8 +143,9 @@ def _parse_chunk_index(fields: Fields) -> ChunkIndex:
 
 
 def _parse_sizes(fields: Fields, count: int) -> tuple[int, ...]:
-    """`transformedChunks`: base64 of zstd of: count, lowest size, bytes per value, the differences
-    from the lowest of all but the last, the last size. With fewer than two values: no lowest size.
+    """Decode `transformedChunks`: base64 of zstd of count, lowest size, bytes per value, the
+    differences from the lowest size (all but the last chunk), and the last size. With fewer than
+    two values there is no lowest size.
     """
     name = "transformedChunks"
     try:
@@ -151,13 +154,13 @@ def _parse_sizes(fields: Fields, count: int) -> tuple[int, ...]:
     except (binascii.Error, ValueError, CompressionError) as error:
         raise fields.wrong(name, f"is not a compressed list of {count} sizes: {error}") from None
     if len(data) < _INT32.size or (found := _INT32.unpack_from(data)[0]) != count:
-        raise fields.wrong(name, f"does not hold {count} sizes, which the file's length makes")
+        raise fields.wrong(name, f"does not have {count} sizes, as the file's length requires")
     if found <= 1:
         if len(data) != _INT32.size * (1 + found):
             raise fields.wrong(name, f"{len(data)} bytes do not hold {found} sizes")
         return tuple(_INT32.unpack_from(data, _INT32.size) if found else ())
     if len(data) < _SIZES_HEAD.size:
-        raise fields.wrong(name, "ends within its head")
+        raise fields.wrong(name, "ends within its header")
     _, lowest, width = _SIZES_HEAD.unpack_from(data)
     end = _SIZES_HEAD.size + width * (found - 1)
     if width > _INT32.size or len(data) != end + _INT32.size:
@@ -168,7 +171,7 @@ def _parse_sizes(fields: Fields, count: int) -> tuple[int, ...]:
 
 
 def _check_sizes(chunks: ChunkIndex, top: Fields, *, compressed: bool, encrypted: bool) -> None:
-    """Refuse stored chunks larger than the transforms can make them, or too small."""
+    """Raise CorruptData for stored chunks larger or smaller than the transforms can make them."""
     added = _ENCRYPTION_BYTES if encrypted else 0
     largest = chunks.original_chunk_bytes + added
     if compressed:  # the bound of zstd is a little lower

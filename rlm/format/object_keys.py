@@ -1,15 +1,16 @@
-"""Names of objects in a store. Segments use the open layout of Aiven's RemoteStorageManager:
+"""Names of objects in a store. Segments use the documented layout of Aiven's RemoteStorageManager:
 
     <prefix><topic>-<topicId>/<partition>/<start offset, 20 digits>-<segmentId>.<suffix>
 
-The first folder's name may not pass the 255 bytes that file systems and MinIO take. A topic name of
-more than 232 characters (below a prefix that ends with a slash) is split after 100 characters:
+The first folder's name must not exceed the 255 bytes that file systems and MinIO accept. A topic
+name of more than 232 characters (below a prefix that ends with a slash) is split after 100
+characters:
 
     <prefix><topic, 100 characters>/<the rest>-<topicId>/<partition>/...
 
 No other topic's folder looks like that: its subfolders have numbers as names. Our own objects are
-below `<prefix>_strandline/`, which no topic folder can be: those end with a dash and a topic id, or
-have a hundred characters.
+below `<prefix>_strandline/`, which can't be a topic's folder: those end with a dash and a topic id,
+or have a hundred characters.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from rlmm.segment import RemoteLogSegmentId
 
 PREFIX_BYTES_MAX = 256
 """The longest prefix: with the longest topic name a key stays below the 1024 bytes that S3
-takes.
+accepts.
 """
 
 _INT32_MAX = 2**31 - 1
 _INT64_MAX = 2**63 - 1
 NAME_BYTES_MAX = 255
-"""The limit of a folder's name on the stores that have one."""
+"""The limit of a folder's name on the stores that have such a limit."""
 _HEAD_CHARACTERS = 100
 PREFIX_NAME_BYTES_MAX = 132
-"""The limit of a prefix behind its last slash: with it only topics of more than a hundred
-characters are split, and stores take both halves.
+"""The limit of a prefix after its last slash: with it only topics of more than a hundred characters
+are split, and stores accept both halves.
 """
 _ID_CHARACTERS = 23
-"""Length of a topic id with the dash before it."""
+"""The length of a topic id with the dash before it."""
 _TOPIC_FOLDER = re.compile(
     r"(?:(?P<head>[A-Za-z0-9._-]{100})/)?(?P<topic>[A-Za-z0-9._-]{1,249})"
     r"-(?P<topic_id>[A-Za-z0-9_-]{22})"
@@ -65,7 +66,7 @@ _SUFFIXES = {suffix.value: suffix for suffix in ObjectSuffix}
 
 @dataclass(frozen=True, slots=True)
 class SegmentKeys:
-    """The keys of a segment's three objects. `stem` is what they share, with the dot at its end."""
+    """The keys of a segment's three objects. `stem` is their common start, with the final dot."""
 
     stem: str
 
@@ -82,7 +83,7 @@ class SegmentKeys:
         return self.stem + ObjectSuffix.MANIFEST
 
     def all(self) -> tuple[str, str, str]:
-        """All keys in the order of deletion: without its manifest a segment counts as absent."""
+        """All keys, in the order of deletion: without its manifest a segment counts as absent."""
         return self.manifest, self.indexes, self.log
 
 
@@ -96,7 +97,7 @@ class ParsedSegmentKey:
 
 
 def segment_keys(prefix: str, segment_id: RemoteLogSegmentId, start_offset: int) -> SegmentKeys:
-    """The keys of one segment. InvalidRequest for a topic name Kafka would not take."""
+    """The keys of one segment. InvalidRequest for a topic name that Kafka does not allow."""
     if not 0 <= start_offset <= _INT64_MAX:
         raise InvalidRequest(
             f"{start_offset} is not an offset: give 0 to 2^63 - 1", field="start_offset"
@@ -136,7 +137,7 @@ def _is_split(prefix: str, topic: str) -> bool:
 
 
 def parse_segment_key(prefix: str, key: str) -> ParsedSegmentKey | None:
-    """Read a key of `segment_keys`; None for every other object."""
+    """Parse a key that `segment_keys` made; None for every other object."""
     stem, suffix = segment_stem(key)
     segment = None if suffix is None else _same_segment(prefix, stem)
     return None if segment is None or suffix is None else ParsedSegmentKey(*segment, suffix)
@@ -158,7 +159,7 @@ def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int]
     if match is None or partition is None:
         return None
     if ("/" in folder[: -len(str(partition.partition)) - 1]) != _is_split(prefix, partition.topic):
-        return None  # the wrong one of the two forms: not ours
+        return None  # not the form that this topic's length requires: not ours
     start_offset = int(match[1])
     try:
         id_ = Uuid.parse(match[2])
@@ -167,13 +168,13 @@ def parse_segment_stem(prefix: str, stem: str) -> tuple[RemoteLogSegmentId, int]
     return None if start_offset > _INT64_MAX else (RemoteLogSegmentId(partition, id_), start_offset)
 
 
-# A listing has a segment's three objects, and a partition's segments, as neighbours.
+# In a listing a segment's three objects, and a partition's segments, are neighbours.
 _same_segment = lru_cache(maxsize=_SEGMENTS_KEPT)(parse_segment_stem)
 
 
 @lru_cache(maxsize=_FOLDERS_KEPT)
 def parse_partition_folder(folder: str) -> TopicIdPartition | None:
-    """Read a folder between a store's prefix and a segment's name; None for any other."""
+    """Parse a folder between a store's prefix and a segment's name; None for any other."""
     name, _, number = folder.rpartition("/")
     topic = parse_topic_folder(name)
     if topic is None or _PARTITION.fullmatch(number) is None:
@@ -184,7 +185,7 @@ def parse_partition_folder(folder: str) -> TopicIdPartition | None:
 
 
 def parse_topic_folder(name: str) -> tuple[str, Uuid] | None:
-    """Read the folder between a store's prefix and a partition's; None for another folder."""
+    """Parse the folder between a store's prefix and a partition's; None for any other folder."""
     match = _TOPIC_FOLDER.fullmatch(name)
     if match is None:
         return None
@@ -197,12 +198,12 @@ def parse_topic_folder(name: str) -> tuple[str, Uuid] | None:
 
 
 def own_prefix(prefix: str) -> str:
-    """The start of the keys of our own objects that belong to no segment."""
+    """The start of the keys of Strandline's own objects, which belong to no segment."""
     return f"{check_prefix(prefix)}_strandline/"
 
 
 def cluster_marker_key(prefix: str) -> str:
-    """The key of the object that names the cluster writing under the prefix."""
+    """The key of the object that names the cluster that owns the prefix."""
     return f"{own_prefix(prefix)}cluster.json"
 
 
@@ -212,7 +213,7 @@ def snapshots_prefix(prefix: str) -> str:
 
 
 def check_prefix(prefix: str) -> str:
-    """Return the prefix, or raise InvalidRequest if some store would not take keys made with it."""
+    """The prefix itself; InvalidRequest if some store would not accept keys that start with it."""
     parts = prefix.split("/")
     plain = all(part not in (".", "..") for part in parts) and "" not in parts[:-1]
     if not plain or not prefix.isprintable() or len(prefix.encode()) > PREFIX_BYTES_MAX:

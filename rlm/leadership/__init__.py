@@ -1,1 +1,1 @@
-"""Leadership of partitions: the broker's word, and this node's decision."""
+"""Leadership of partitions: the broker's answers, and this node's decision."""

@@ -17,23 +17,23 @@ NOT_FENCED = ("unknown_leader_epoch", "not_leader_or_follower")
 
 
 def offset_of(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
-    """An offset that a log has, and its leader epoch."""
-    said = _said(partition, answer)
-    if isinstance(said, FoundOffset) and (said.leader_epoch < 0 or said.offset < 0):
+    """The offset that the broker found in a log, and its leader epoch."""
+    found = _found(partition, answer)
+    if isinstance(found, FoundOffset) and (found.leader_epoch < 0 or found.offset < 0):
         return NoAnswer(f"the broker knows no leader epoch of {_name(partition)}")
-    return said
+    return found
 
 
 def copied_of(partition: TopicPartition, answer: Answered) -> int | NotLeading | NoAnswer:
-    """The highest offset that the broker takes for copied; -1: none, and no epoch then."""
-    said = _said(partition, answer)
-    return max(said.offset, -1) if isinstance(said, FoundOffset) else said
+    """The highest offset that the broker counts as copied, inclusive; -1: none, without epoch."""
+    found = _found(partition, answer)
+    return max(found.offset, -1) if isinstance(found, FoundOffset) else found
 
 
 def epoch_at(partition: TopicPartition, answer: Answered) -> EpochAt | NotLeading | NoAnswer:
-    """A leader epoch and an offset of it."""
-    said = offset_of(partition, answer)
-    return EpochAt(said.leader_epoch, said.offset) if isinstance(said, FoundOffset) else said
+    """The answer to EpochEndOffsets or ListOffsets as a leader epoch and an offset of it."""
+    found = offset_of(partition, answer)
+    return EpochAt(found.leader_epoch, found.offset) if isinstance(found, FoundOffset) else found
 
 
 def is_later(partition: TopicPartition, answer: Answered) -> bool | NoAnswer:
@@ -72,7 +72,7 @@ def topic_id_of(topic: str, answer: Uuid | BrokerError | None) -> Uuid | NoAnswe
     return NoAnswer(f"the broker answered {word} for the id of {topic}")
 
 
-def _said(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
+def _found(partition: TopicPartition, answer: Answered) -> FoundOffset | NotLeading | NoAnswer:
     if answer is None:
         return NoAnswer(f"the broker's answer leaves out {_name(partition)}")
     if isinstance(answer, BrokerError):

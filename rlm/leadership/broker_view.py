@@ -1,8 +1,8 @@
-"""Asks this node's own broker: who leads, the last stable offsets, topic configs.
+"""Asks this node's own broker for leadership, last stable offsets and topic configs.
 
-Every question but one uses one connection to that broker. A broker that cannot be asked is an
-answer (`NoAnswer`), never an exception in the caller's loop; a broker of another cluster, or
-another node of this one, is never believed.
+All requests but one kind use one connection to that broker. A broker that cannot be asked is an
+answer (`NoAnswer`), never an exception in the caller's loop. The answers of a broker of a different
+cluster, or of a different broker of this one, are never used.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from rlm.leadership.unseen_disk import EpochAt
 PARTITIONS_PER_REQUEST_MAX = 2_000
 TOPIC_IDS_PER_REQUEST_MAX = 1_000
 ASKED_FOR_ALL = 2
-"""Brokers that are asked for all ids; further ones only for those that are unknown so far."""
+"""The number of brokers asked for all ids; further ones are asked only for those still unknown."""
 RECONNECT_BASE_S = 0.2
 RECONNECT_MAX_S = 10.0
 TOPIC_CONFIG_KEYS = ("cleanup.policy", "retention.ms", "retention.bytes", "remote.storage.enable")
@@ -60,7 +60,7 @@ Said = TypeVar("Said")
 
 @dataclass(frozen=True, slots=True)
 class BrokerConnectionSettings:
-    """This node's own broker, and how to connect to it. An empty `host`: `move_to` will tell it.
+    """This node's own broker, and how to connect to it. An empty `host`: `move_to` will set it.
 
     `security_protocol` is Kafka's. `ssl_ca_file` None trusts the machine's authorities. Every
     connection reads the files anew, so that certificates can be replaced.
@@ -80,19 +80,21 @@ class BrokerConnectionSettings:
     request_timeout_s: float = 10.0
 
     def sasl(self) -> SaslCredentials | None:
-        """Credentials, if the protocol has any. InvalidRequest if they are unusable."""
+        """The credentials; None if the protocol has none. InvalidRequest if they are unusable."""
         if not self.security_protocol.startswith("SASL_"):
             return None
         return SaslCredentials(self.sasl_mechanism, self.sasl_username, self.sasl_password)
 
     def tls(self) -> ssl.SSLContext | None:
-        """A TLS context, if the protocol wants one. Reads files. Refused if they are unusable."""
+        """The TLS context; None if the protocol has none. Reads files. Refused if they are
+        unusable.
+        """
         if self.security_protocol not in ("SSL", "SASL_SSL"):
             return None
         try:
             context = ssl.create_default_context(cafile=self.ssl_ca_file)
             if self.ssl_certificate_file is not None:
-                # The empty password makes an encrypted key an error; without it OpenSSL asks.
+                # The empty password makes an encrypted key an error; else OpenSSL would prompt.
                 context.load_cert_chain(self.ssl_certificate_file, self.ssl_key_file, "")
         except OSError as error:
             files = (self.ssl_ca_file, self.ssl_certificate_file, self.ssl_key_file)
@@ -106,7 +108,7 @@ class BrokerConnectionSettings:
 
 @dataclass(frozen=True, slots=True)
 class TooLarge(NoAnswer):
-    """The answer is larger than what is taken: less may be asked at once."""
+    """The answer is larger than the limit: ask for less at once."""
 
 
 class BrokerView:
@@ -140,16 +142,16 @@ class BrokerView:
         return self._settings.node_id
 
     async def check(self) -> None:
-        """Connect now, whatever the back-off says.
+        """Connect now, even during a back-off.
 
-        Refused: the broker is another cluster's, another node, or does not let us in. RetryLater:
-        it cannot be reached.
+        Refused: the broker belongs to a different cluster, has a different node id, or rejects the
+        login. RetryLater: it cannot be reached.
         """
         async with self._one_at_a_time:
             await self._open()
 
     def another(self) -> BrokerView:
-        """A view of the same broker with a connection of its own, for another event loop."""
+        """Make a view of the same broker with its own connection, for a different event loop."""
         return BrokerView(
             self._settings,
             monotonic=self._monotonic,
@@ -158,8 +160,8 @@ class BrokerView:
         )
 
     def move_to(self, address: str) -> None:
-        """Ask the broker at this `host:port` from now on. Its identity is checked as ever; another
-        text changes nothing.
+        """Use this `host:port` for the broker from now on. Its identity is checked as before. A
+        text that is no address changes nothing.
         """
         host, _, port = address.partition(",")[0].rpartition(":")
         if not host or not (port.isascii() and port.isdecimal()):
@@ -167,7 +169,7 @@ class BrokerView:
         moved = replace(self._settings, host=host.strip("[]"), port=int(port))
         if moved == self._settings:
             return
-        logger.info("its plug-in says that the broker listens at %r, port %d", host, moved.port)
+        logger.info("the broker's plug-in reports its address: %r, port %d", host, moved.port)
         self._settings, self._next_attempt_at = moved, 0.0
         if self._connection is not None:
             self._connection.abort()
@@ -175,7 +177,7 @@ class BrokerView:
     async def leadership(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, BrokerWord]:
-        """Leadership of each (topic, partition), by one ListOffsets(latest, read_committed)."""
+        """The leadership of each (topic, partition), by one ListOffsets(latest, read_committed)."""
         found = await self._offsets(
             partitions, broker_requests.LATEST, broker_requests.READ_COMMITTED, read=offset_of
         )
@@ -189,7 +191,7 @@ class BrokerView:
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        """The first offset on the broker's disk for each (topic, partition) it leads."""
+        """The first offset on the broker's disk of each (topic, partition) that it leads."""
         found = await self._offsets(
             partitions,
             broker_requests.EARLIEST_LOCAL,
@@ -206,8 +208,8 @@ class BrokerView:
     async def log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
-        """The log start of each (topic, partition) it leads, its tier included, and the leader
-        epoch of that offset.
+        """The log start of each (topic, partition) that the broker leads, its tier included, and
+        the leader epoch of that offset.
         """
         asked = broker_requests.EARLIEST, broker_requests.READ_UNCOMMITTED
         return await self._offsets(partitions, *asked, read=epoch_at)
@@ -215,7 +217,7 @@ class BrokerView:
     async def highest_tiered(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
-        """The highest offset that it takes for copied, where it leads; -1: none (KIP-1005)."""
+        """The highest offset that the broker counts as copied, if it leads; -1: none (KIP-1005)."""
         asked = broker_requests.LATEST_TIERED, broker_requests.READ_UNCOMMITTED
         return await self._offsets(partitions, *asked, read=copied_of)
 
@@ -223,7 +225,7 @@ class BrokerView:
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
         """Ask for the ends of epochs. For each (present epoch, epoch): the largest epoch up to the
-        latter, and where the next begins.
+        latter, inclusive, and the offset where the next one begins.
         """
         answers: dict[TopicPartition, EpochAt | NotLeading | NoAnswer] = {}
         left = iter(asked)
@@ -247,12 +249,12 @@ class BrokerView:
         return found if isinstance(found, NoAnswer) else is_later(partition, found.get(partition))
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        """True if the broker's metadata has such a topic; False if it has none (any more)."""
+        """True if the broker's metadata has this topic id; False if not, or not any more."""
         unknown = await self.ask(partial(unknown_topic_ids, ids=(topic_id,)))
         return unknown if isinstance(unknown, NoAnswer) else topic_id not in unknown
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
-        """The effective configs of each topic, which any broker knows."""
+        """The effective configs of each topic, which every broker knows."""
 
         async def ask(connection: Connection) -> dict[str, dict[str, str] | BrokerError]:
             return await broker_requests.topic_configs(connection, topics, TOPIC_CONFIG_KEYS)
@@ -263,7 +265,7 @@ class BrokerView:
         return {topic: topic_config_of(topic, found.get(topic)) for topic in topics}
 
     async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
-        """The id under which the broker knows each topic; empty if it knows no ids."""
+        """The id by which the broker knows each topic; empty if it does not support topic ids."""
         found: dict[str, Uuid | NoAnswer] = {}
         parts = _parts(topics)
         while parts:
@@ -284,8 +286,8 @@ class BrokerView:
 
     async def unknown_topic_ids(self, ids: Sequence[Uuid]) -> dict[int, frozenset[Uuid]] | NoAnswer:
         """The ids of `ids` that each live broker does not know, by its node id. A broker that was
-        away may lack topics, so all are asked, over connections of their own, while no other knows
-        an id. NoAnswer: one cannot be asked.
+        down may lack topics, so all brokers are asked, over their own connections, as long as an id
+        is unknown to those before. NoAnswer: one of them cannot be asked.
         """
         cluster = await self.ask(broker_requests.describe_cluster)
         if isinstance(cluster, NoAnswer):
@@ -310,7 +312,7 @@ class BrokerView:
         connection = await self.connect_to(node_id, host, port)
         try:
             if not can_ask_topic_ids(connection):
-                raise Refused("it does not know topic ids")
+                raise Refused("it does not answer by topic id: Kafka 3.1 and newer do")
             unknown: frozenset[Uuid] = frozenset()
             parts = _parts(ids)
             while parts:
@@ -318,7 +320,7 @@ class BrokerView:
                 try:
                     unknown |= await unknown_topic_ids(connection, some)
                 except AnswerTooLargeError:
-                    # An unknown topic's answer is short, so a single one is known.
+                    # The answer for an unknown id is short, so a single id that fails is known.
                     parts += _halves(some)
                     connection = await self.connect_to(node_id, host, port)
             return unknown
@@ -361,14 +363,14 @@ class BrokerView:
         return answers
 
     async def ask(self, question: Callable[[Connection], Awaitable[Answer]]) -> Answer | NoAnswer:
-        """The answer over the standing connection, or over a new one if that was lost."""
+        """The answer over the open connection, or over a new one if that was lost."""
         async with self._one_at_a_time:
             try:
                 if self._connection is not None and not self._connection.closed:
                     try:
                         return await question(self._connection)
                     except RetryLater:
-                        # Brokers close idle connections and expired logins: try once more.
+                        # Brokers close idle connections and expired logins: try a new one.
                         pass
                 return await question(await self._open_unless_too_early())
             except AnswerTooLargeError as error:
@@ -397,15 +399,16 @@ class BrokerView:
             self._connection.abort()
             self._connection = None
         if not settings.host:
-            raise RetryLater("its plug-in has not announced the broker's address yet")
+            raise RetryLater("the broker's plug-in has not announced the broker's address yet")
         self._connection = await self.connect_to(settings.node_id, settings.host, settings.port)
         return self._connection
 
     async def connect_to(
         self, node_id: int, host: str, port: int, *, response_bytes_max: int = RESPONSE_BYTES_MAX
     ) -> Connection:
-        """A connection to this broker of the cluster; the caller closes it. As `Connection.open`.
-        Refused: another cluster's or another node is at the address.
+        """A connection to this broker of the cluster; the caller closes it. Raises as
+        `Connection.open`. Refused: the broker at the address is of a different cluster, or has a
+        different node id.
         """
         connection = await self._connect(host, port, response_bytes_max)
         try:
@@ -443,7 +446,7 @@ class BrokerView:
         if error is None:
             return
         if error.name == "cluster_authorization_failed":
-            # Without DescribeConfigs on the cluster it has to be the address that it advertises.
+            # Without DescribeConfigs on the cluster the broker must advertise this address.
             known = cluster.brokers.get(node_id)
             if known != address:
                 raise Refused(
@@ -468,19 +471,21 @@ class BrokerView:
 
 
 def _parts(names: Sequence[Name]) -> list[Sequence[Name]]:
-    """The names of each question."""
+    """The names in groups, one for each request."""
     at_once = TOPIC_IDS_PER_REQUEST_MAX
     return [names[start : start + at_once] for start in range(0, len(names), at_once)]
 
 
 def _halves(names: Sequence[Name]) -> tuple[Sequence[Name], ...]:
-    """Two questions for one; none for a single name."""
+    """The two halves of a group; none for a single name."""
     middle = len(names) // 2
     return (names[:middle], names[middle:]) if middle else ()
 
 
 def _timestamp_for(connection: Connection, timestamp: int) -> int:
-    """EARLIEST for EARLIEST_LOCAL if that is unknown: without tiering they are the same."""
+    """EARLIEST for EARLIEST_LOCAL if the broker does not know the latter: without tiering they are
+    equal.
+    """
     knows_it = broker_requests.can_ask_earliest_local(connection)
     if timestamp == broker_requests.EARLIEST_LOCAL and not knows_it:
         return broker_requests.EARLIEST

@@ -1,9 +1,9 @@
 """Decides if this node works for a partition: claim it, go on, or keep away. Pure.
 
-The broker's word is a ListOffsets(latest, read_committed) answer of the node's *own* broker. It has
-leader epoch and last stable offset together: an offset of one leadership, used under another, could
-copy records that were truncated. Without a broker (a standalone directory) this node counts as
-leader at the checkpoint's last epoch.
+The decision uses a ListOffsets(latest, read_committed) answer of the node's *own* broker. It has
+leader epoch and last stable offset together: an offset of one leadership, used in a different one,
+could copy records that were truncated. Without a broker (a standalone directory) this node counts
+as leader at the checkpoint's last epoch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from rlmm.partition_state import UNKNOWN_OFFSET, UNLIMITED, Claim, Mode, Partiti
 from rlmm.segment import Incarnation
 
 CLEANUP_POLICIES = ("delete", "")
-"""The values of `cleanup.policy` of topics that may be tiered. An empty one keeps everything
-(Kafka's LogConfig).
+"""The values of `cleanup.policy` of topics that may be tiered. With the empty value Kafka deletes
+nothing (LogConfig).
 """
 
 
@@ -32,12 +32,12 @@ class Leads:
 
 @dataclass(frozen=True, slots=True)
 class NotLeading:
-    """The node's own broker says NOT_LEADER_OR_FOLLOWER."""
+    """The node's own broker answers NOT_LEADER_OR_FOLLOWER."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoAnswer:
-    """The broker could not be asked, or does not know yet."""
+    """The broker could not be asked, or does not know the answer yet; `reason` is a sentence."""
 
     reason: str
 
@@ -47,7 +47,7 @@ BrokerWord = Leads | NotLeading | NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class LocalLogStart:
-    """The first offset on the broker's disk, and the epoch of the leadership that says so."""
+    """The first offset on the broker's disk, and the epoch of the leadership that reported it."""
 
     offset: int
     leader_epoch: int
@@ -55,7 +55,7 @@ class LocalLogStart:
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """A topic's configs that matter here. Limits in ms and bytes, -1 is unlimited.
+    """The configs of a topic that matter here. Limits in ms and bytes, -1 is unlimited.
     `remote_storage_enable`: the brokers tier this topic themselves.
     """
 
@@ -66,7 +66,7 @@ class TopicConfig:
 
     @property
     def keeps_everything(self) -> bool:
-        """True if Kafka expires nothing of the topic: under an empty policy no limit counts."""
+        """True if Kafka expires nothing of the topic: with an empty policy no limit applies."""
         unlimited = self.retention_ms == self.retention_bytes == UNLIMITED
         return unlimited or not self.cleanup_policy
 
@@ -81,10 +81,10 @@ class OwnClaim:
 
 @dataclass(frozen=True, slots=True)
 class RefusedClaim:
-    """A claim that apply refused at `since_ms`: not repeated at this epoch before `until_ms`,
+    """A claim that was refused at `since_ms`. It is not repeated at this epoch before `until_ms`,
     unless the claim `against` (a token, -1: none) was voided or followed, or an admin acted
     (`reset_stands`, `reset_cut_at` and `mode_offset` are the partition's at the refusal). A clock
-    before `since_ms` was set back.
+    that shows less than `since_ms` was set back, and the claim is repeated.
     """
 
     leader_epoch: int
@@ -106,7 +106,7 @@ class RefusedClaim:
         since_ms: int,
         until_ms: int,
     ) -> RefusedClaim:
-        """A claim refused while the partition was in this state."""
+        """The refusal of a claim while the partition was in this state."""
         refused = cls(leader_epoch, UNKNOWN_OFFSET, text, until_ms, since_ms=since_ms)
         if state is None:
             return refused
@@ -119,21 +119,21 @@ class RefusedClaim:
         )
 
     def still_stands(self, state: PartitionState | None, epoch: int, now_ms: int) -> bool:
-        """True if nothing happened that could make a claim at `epoch` succeed."""
+        """True if nothing has happened that could make a claim at `epoch` succeed."""
         again = self.now(epoch, state, self.text, since_ms=self.since_ms, until_ms=self.until_ms)
         return self.since_ms <= now_ms < self.until_ms and self == again
 
 
 @dataclass(frozen=True, slots=True)
 class ProposeClaim:
-    """Commit a claim at this epoch; nothing read from the view before it counts."""
+    """Commit a claim at this epoch; facts read from the view before it do not count."""
 
     leader_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The claim stands; plan with this last stable offset."""
+    """The claim is in force; plan with this last stable offset."""
 
     last_stable_offset: int
 
@@ -152,11 +152,12 @@ Decision = ProposeClaim | Lead | StandBy
 
 @dataclass(frozen=True, slots=True)
 class LeadershipFacts:
-    """`state` is the partition in the view, None if the log never named it. `wanted`: DELEGATED if
-    the broker tiers the partition itself; `broker_log_start` is where its log starts then, and
-    `tier_ends_below(offset)` is True if the tier has a segment that ends below an offset;
-    `log_start_untold`: why it is known by the broker's disk alone, and not by its word. `held`: why
-    nothing of delegated partitions is claimed now.
+    """The facts of a decision. `state` is the partition in the view, None if no record names it.
+
+    `wanted`: DELEGATED if the broker tiers the partition itself. `broker_log_start` is then the
+    broker's log start, and `tier_ends_below(offset)` is True if the tier has a segment that ends
+    below an offset. `log_start_untold`: why the log start is known only from the broker's disk, and
+    not from its answer. `held`: why no delegated partition is claimed now.
     """
 
     word: BrokerWord
@@ -174,7 +175,7 @@ class LeadershipFacts:
 
 
 def decide(facts: LeadershipFacts) -> Decision:
-    """Decide once a scan; the rules that keep a node away come before the claim."""
+    """Decide, once a scan; the rules that keep a node away come before the claim."""
     if isinstance(facts.word, NotLeading):
         return StandBy(WhyNot.NOT_LEADER, "this node's broker does not lead it", cancel=True)
     if facts.held is not None and _is_delegated(facts):
@@ -183,7 +184,7 @@ def decide(facts: LeadershipFacts) -> Decision:
     if by_state is not None:
         return by_state
     if isinstance(facts.word, NoAnswer):
-        # Copies under way may finish: the claim in the log fences them, not the broker.
+        # Copies under way may finish: the claim in the metadata log fences them, not the broker.
         overtaken = _overtaken(facts)
         if overtaken is not None:
             return overtaken
@@ -197,7 +198,7 @@ def _is_delegated(facts: LeadershipFacts) -> bool:
 
 
 def _overtaken(facts: LeadershipFacts) -> StandBy | None:
-    """Stand by if this node's claim was replaced: its copies could not be finished."""
+    """StandBy if a newer claim replaced this node's, whose copies could not finish. Else None."""
     standing = facts.state.claim if facts.state is not None else None
     if facts.claim is None or standing is None or standing.token == facts.claim.token:
         return None
@@ -224,14 +225,14 @@ def _kept_away_by_state(facts: LeadershipFacts) -> StandBy | None:
 
 
 def _kept_from_the_broker(facts: LeadershipFacts, state: PartitionState) -> StandBy | None:
-    """Refuse the broker's remote log manager a partition that it must not manage. It deletes all
-    that lies below its log start, so older history of the tier would be lost to it.
+    """The reason why the broker's remote log manager must not manage the partition; None if it may.
+    It deletes all segments below its log start, and with them older history of the tier.
     """
     if lacks_older_history(facts) and facts.log_start_untold is not None:
         return StandBy(
             WhyNot.BROKER_UNAVAILABLE,
-            "the tier has offsets below the broker's disk, and where the broker's log starts, its "
-            f"tier included, is not known yet: {facts.log_start_untold}",
+            "the tier has offsets below the broker's disk, and the broker's log start, its tier "
+            f"included, is not known yet: {facts.log_start_untold}",
             cancel=True,
         )
     if lacks_older_history(facts):
@@ -254,7 +255,7 @@ def _kept_from_the_broker(facts: LeadershipFacts, state: PartitionState) -> Stan
 
 
 def lacks_older_history(facts: LeadershipFacts) -> bool:
-    """True if the tier has, below the broker's log, segments that another mode may have copied."""
+    """True if the tier has segments, below the broker's log, perhaps copied in a different mode."""
     state, start = facts.state, facts.broker_log_start
     if state is None or facts.wanted is not Mode.DELEGATED:
         return False
@@ -263,8 +264,9 @@ def lacks_older_history(facts: LeadershipFacts) -> bool:
 
 
 def _is_first_delegated_claim(state: PartitionState) -> bool:
-    """True if what the tier has may have been copied in another mode. No node copies before a log
-    start is recorded, so without one brokers tiered all of it, whatever paused them since.
+    """True if the tier's segments may have been copied in a different mode. A node copies nothing
+    before a log start is recorded: without one, brokers copied all of them, even if the partition
+    was paused since.
     """
     last = state.last_claim
     in_this_mode = last is not None and last.token >= state.mode_offset
@@ -273,14 +275,14 @@ def _is_first_delegated_claim(state: PartitionState) -> bool:
 
 
 def _mode_is_open(state: PartitionState) -> bool:
-    """True of a partition that is known for its gaps alone: its first claim sets the mode."""
+    """True for a partition known only for its gaps: its first claim sets the mode."""
     return state.last_claim is None and state.mode_offset < 0
 
 
 def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
     epoch = word.leader_epoch
     if not facts.checkpoint and word.last_stable_offset > 0:
-        # A leader has an entry before its first record, and retention leaves one.
+        # A leader writes an entry before its first record, and retention keeps one.
         return StandBy(
             WhyNot.EPOCHS_MISSING,
             f"its leader-epoch-checkpoint has no entry, and its log reaches to offset "
@@ -296,8 +298,8 @@ def _with_epoch(facts: LeadershipFacts, word: Leads) -> Decision:
         )
     on_disk = facts.checkpoint[-1].epoch
     if on_disk != epoch:
-        # The broker writes the checkpoint before the first record of an epoch; the next scan finds
-        # both alike.
+        # The broker writes the checkpoint before the first record of an epoch; at the next scan
+        # both agree.
         return StandBy(
             WhyNot.EPOCH_NOT_ON_DISK,
             f"the broker leads at epoch {epoch}, its leader-epoch-checkpoint ends at {on_disk}",
@@ -337,7 +339,7 @@ def _claimed_elsewhere(standing: Claim, epoch: int) -> StandBy:
 
 
 def _may_follow(standing: Claim, epoch: int, incarnation: Incarnation) -> bool:
-    """Apply's rule for claims, checked first so that a sure refusal is not proposed again."""
+    """Apply's rule for claims, checked first so that a certain refusal is not proposed again."""
     if epoch != standing.leader_epoch:
         return epoch > standing.leader_epoch
     there = standing.incarnation

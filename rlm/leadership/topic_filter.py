@@ -1,6 +1,6 @@
 """Selects the tiered topics by `topics.include` and `topics.exclude`, as shell patterns.
 
-Nothing is tiered without an `include`; internal topics never are.
+Without an `include` no topic is tiered; internal topics never are.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ INTERNAL_TOPIC_PREFIX = "__"
 
 @dataclass(frozen=True, slots=True)
 class TopicFilter:
-    """Names or patterns (`orders`, `logs.*`); `exclude` wins."""
+    """Topic names or patterns (`orders`, `logs.*`); `exclude` takes precedence."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
 
     def why_left_out(self, topic: str) -> str | None:
-        """A sentence that says what to change; None if the topic is tiered."""
+        """A sentence with the setting to change; None if the topic is tiered."""
         if is_internal(topic):
             return f"{topic} is an internal topic; internal topics are never tiered"
         for pattern in self.exclude:

@@ -1,8 +1,9 @@
-"""Asks a broker for what a claim needs of a replica whose disk this node does not see.
+"""Asks a broker for the facts that a claim needs about a replica on a disk this node does not see.
 
-The leader epochs are those that a follower could ask for: OffsetsForLeaderEpoch names the largest
-epoch up to one, and where the next begins, so the chain is walked from the present epoch down to
-the one of the log start. Every answer is of the leadership that was named, or an error.
+The leader epochs are those that a follower could ask for. OffsetsForLeaderEpoch answers with the
+largest epoch up to the given one, and the offset where the next begins, so the chain is walked from
+the present epoch down to that of the log start. Each answer is valid for the leadership named in
+the request, or is an error.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer, NotLeading
 
 TopicPartition = tuple[str, int]
 EPOCHS_MAX = 10_000
-"""Leader epochs of one partition, each of which is a question."""
+"""The most leader epochs of one partition: each takes a request."""
 
 
 @dataclass(frozen=True, slots=True)
 class EpochAt:
-    """A leader epoch, and an offset of it or where it ends."""
+    """A leader epoch, and an offset in it, or the offset where it ends (exclusive)."""
 
     leader_epoch: int
     offset: int
 
 
 class UnseenDisk(Protocol):
-    """A broker that tells of its disk (`rlm.leadership.broker_view.BrokerView`)."""
+    """A broker that reports on its disk (`rlm.leadership.broker_view.BrokerView`)."""
 
     async def log_start(
         self, partitions: Sequence[TopicPartition]
@@ -46,17 +47,17 @@ class UnseenDisk(Protocol):
         self, asked: Mapping[TopicPartition, tuple[int, int]]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
         """Ask for the ends of epochs. For each (present epoch, epoch): the largest epoch up to the
-        latter, and where the next begins.
+        latter, inclusive, and the offset where the next one begins.
         """
 
     async def knows_topic(self, topic_id: Uuid) -> bool | NoAnswer:
-        """True if the broker's metadata has such a topic; False if it has none (any more)."""
+        """True if the broker's metadata has this topic id; False if not, or not any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToldReplica:
-    """A replica as its broker tells: its leader epochs, log start (its tier included), and first
-    offset on its disk.
+    """A replica as its broker reports it: its leader epochs, its log start (the tier included), and
+    the first offset on its disk.
     """
 
     leader_epochs: Epochs
@@ -66,9 +67,9 @@ class ToldReplica:
 
 @dataclass(slots=True)
 class EpochWalk:
-    """Finds the epochs from the present one down to `first`, that of `log_start`. Pure.
+    """Finds the epochs from the present one down to `first`, the epoch of `log_start`. Pure.
 
-    `starts` are (epoch, start) found so far, descending.
+    `starts` are the (epoch, start) found so far, descending.
     """
 
     current: int
@@ -82,7 +83,7 @@ class EpochWalk:
 
     @property
     def question(self) -> tuple[int, int] | None:
-        """The next question; None: `epochs` are whole."""
+        """The next request, as (present epoch, epoch); None once `epochs` are complete."""
         return (self.current, self.upper - 1) if self.upper > self.first else None
 
     @property
@@ -91,7 +92,7 @@ class EpochWalk:
         return (EpochEntry(self.first, self.log_start), *reversed(self.starts))
 
     def hear(self, answer: EpochAt) -> str | None:
-        """Take the answer; the text says why it fits no log."""
+        """Take an answer; returns the reason if it fits no log, else None."""
         below = self.starts[-1].start_offset if self.starts else None
         is_lower = below is None or answer.offset < below
         if not self.first <= answer.leader_epoch < self.upper or not is_lower:
@@ -108,7 +109,7 @@ class EpochWalk:
 async def ask_epochs(
     disk: UnseenDisk, leads: Mapping[TopicPartition, int], starts: Mapping[TopicPartition, EpochAt]
 ) -> dict[TopicPartition, Epochs | NoAnswer]:
-    """The leader epochs of partitions that the broker leads at these epochs."""
+    """The leader epochs of partitions that the broker leads at the epochs of `leads`."""
     walks = {
         each: EpochWalk(epoch, starts[each].leader_epoch, starts[each].offset)
         for each, epoch in leads.items()
@@ -132,14 +133,14 @@ def _take(walk: EpochWalk, answer: EpochAt | NotLeading | NoAnswer | None) -> st
         return walk.hear(answer)
     if isinstance(answer, NoAnswer):
         return answer.reason
-    return "the broker does not tell its leader epochs: it may not lead it any more"
+    return "the broker does not report its leader epochs: it may not lead the partition any more"
 
 
 @dataclass(slots=True)
 class ToldReplicas:
-    """Asks for replicas at each look; their epochs once a leadership.
+    """Asks for the replicas at each look; for their epochs once in a leadership.
 
-    `_epochs`: those of the last look, with the leader epoch that they were asked at.
+    `_epochs`: the epochs of the last look, with the leader epoch at which they were asked for.
     """
 
     disk: UnseenDisk
@@ -148,7 +149,7 @@ class ToldReplicas:
     async def ask(
         self, words: Mapping[TopicIdPartition, Leads]
     ) -> dict[TopicIdPartition, ToldReplica | NoAnswer]:
-        """Each replica by the broker's word now."""
+        """Each replica as the broker reports it now."""
         names = {tip: (tip.topic, tip.partition) for tip in words}
         starts = await self.disk.log_start([*names.values()]) if names else {}
         local = await self.disk.local_log_start([*names.values()]) if names else {}
@@ -167,7 +168,7 @@ class ToldReplicas:
                 told[tip] = _why(starts.get(names[tip]), first)
                 continue
             epochs = asked.get(names[tip]) or self._known(tip, word, start)
-            assert epochs is not None, "known, or asked for"
+            assert epochs is not None, "the epochs are known, or were asked for"
             if isinstance(epochs, NoAnswer):
                 told[tip] = epochs
                 continue
@@ -177,11 +178,11 @@ class ToldReplicas:
         return told
 
     def forget(self, tip: TopicIdPartition) -> None:
-        """Ask anew: the answers may have been about another topic of that name."""
+        """Ask anew: the answers may be about a deleted topic of the same name."""
         self._epochs.pop(tip, None)
 
     def _known(self, tip: TopicIdPartition, word: Leads, start: EpochAt) -> Epochs | None:
-        """The epochs of the last look without those that retention took since."""
+        """The epochs of the last look, less those that retention has removed since."""
         epoch, epochs = self._epochs.get(tip, (-1, ()))
         if epoch != word.leader_epoch:
             return None
@@ -194,4 +195,4 @@ def _why(*answers: EpochAt | LocalLogStart | NotLeading | NoAnswer | None) -> No
     for each in answers:
         if isinstance(each, NoAnswer):
             return each
-    return NoAnswer("the broker does not tell where its log starts: it may not lead it any more")
+    return NoAnswer("the broker does not report its log start: it may not lead the partition now")

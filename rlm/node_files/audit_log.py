@@ -2,7 +2,7 @@
 
     <data>/audit/<number, 20 digits>.jsonl
 
-Lines are appended in order, in batches, and synced. A crash may tear the last one, which readers
+Lines are appended in order, in batches, and synced. A crash may tear the last line, which readers
 skip and count. Threads do the file work.
 """
 
@@ -35,7 +35,7 @@ SUFFIX = ".jsonl"
 NUMBER_DIGITS = 20
 WINDOW_BYTES = 256 * 1024
 SCAN_BYTES_MAX = 2 * 1024 * 1024
-"""Bytes searched for one page, however few lines pass its filters."""
+"""The most bytes searched for one page, however few lines match its filters."""
 PARTITION_MAX = 2**31 - 1
 _ACTION_CHARACTERS_MAX = 100
 _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
@@ -43,9 +43,9 @@ _NUMBER = re.compile(rf"[0-9]{{{NUMBER_DIGITS}}}")
 
 @dataclass(frozen=True, slots=True)
 class AuditLimits:
-    """`files_max` files of about `file_bytes_max` are kept. At most `pending_max` lines wait for
-    the disk; `keep` waits up to `keep_deadline_s`. A failed write is repeated every `retry_s`.
-    `close_deadline_s` bounds the last writes at the end.
+    """At most `files_max` files of about `file_bytes_max` are kept. At most `pending_max` lines
+    wait for the disk; `keep` waits up to `keep_deadline_s`. A failed write is repeated every
+    `retry_s`. `close_deadline_s` bounds the last writes at the end.
     """
 
     file_bytes_max: int = 8 * 2**20
@@ -59,7 +59,7 @@ class AuditLimits:
 
 @dataclass(frozen=True, slots=True, order=True)
 class AuditPosition:
-    """A place in the audit: lines that begin before `offset` of `file`, and all earlier files."""
+    """A position in the audit: the lines that begin before `offset` in `file`, and older files."""
 
     file: int
     offset: int
@@ -67,8 +67,8 @@ class AuditPosition:
 
 @dataclass(frozen=True, slots=True)
 class AuditPage:
-    """Lines before `start`, newest first, and where each begins. `before` None: nothing is older.
-    `unreadable` lines were left out.
+    """Lines before `start`, newest first, with the position where each begins. `before` is the
+    position for the next page, None if there are no older lines. `unreadable` lines were left out.
     """
 
     start: AuditPosition
@@ -79,7 +79,7 @@ class AuditPage:
 
 
 class NotAppendedError(OSError):
-    """The disk failed; `left` is where the lines it did not take would begin."""
+    """The disk failed; `left` is the position where the lines that were not written would begin."""
 
     def __init__(self, left: AuditPosition, error: OSError) -> None:
         super().__init__(error.errno, error.strerror)
@@ -96,7 +96,7 @@ class _Pending:
 
 
 class AuditLog:
-    """All methods belong to one event loop; no file exists before the first line."""
+    """The audit of a node. All methods belong to one event loop; the first line makes the file."""
 
     def __init__(
         self,
@@ -112,12 +112,12 @@ class AuditLog:
         self._writer: asyncio.Task[None] | None = None
         self._trouble: str | None = None
         self._left: AuditPosition | None = None
-        """The place where a failed append, told as not written, may have left something."""
+        """The position of a failed append, which may have left bytes although it was reported."""
         self._dropped = 0
         self._log = ProblemLog(logger)
 
     def note(self, line: AuditLine) -> None:
-        """An `Audit`: queue the line; it is written soon, and again while the disk refuses."""
+        """Queue the line (an `Audit`); it is written soon, and retried while the disk fails."""
         if len(self._pending) >= self._limits.pending_max:
             self._dropped += 1
             logger.error("audit line lost, the disk does not take it: %s", encode_audit_line(line))
@@ -125,7 +125,7 @@ class AuditLog:
         self._add(_Pending(encode_audit_line(line), None))
 
     async def keep(self, line: AuditLine) -> None:
-        """A `KeepAudit`: return once the line is on the disk."""
+        """Return once the line is on the disk (a `KeepAudit`). RetryLater: it may not be."""
         deadline_s = self._limits.keep_deadline_s
         if len(self._pending) >= self._limits.pending_max:
             raise self._not_kept(f"{len(self._pending)} lines wait for the disk already")
@@ -138,11 +138,11 @@ class AuditLog:
             raise self._not_kept(f"the disk did not take it within {deadline_s:g} s") from None
 
     async def newest(self, before: AuditPosition | None, limit: int, matches: Matches) -> AuditPage:
-        """At most `limit` lines, newest first; a page may be short or empty before the last."""
+        """At most `limit` lines, newest first; a page may be short or empty before the last one."""
         return await asyncio.to_thread(read_newest, self._directory, before, limit, matches)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """The reason why lines are not written; empty if they are."""
+        """The reason why lines are not written, or the number of those lost; empty if neither."""
         if self._trouble is None and not self._dropped:
             return ()
         text = self._trouble or "the audit is written again"
@@ -187,7 +187,7 @@ class AuditLog:
                     each.kept.set_result(None)
 
     def _failed(self, batch: list[_Pending], error: OSError) -> None:
-        """Fail the callers of `keep`, who then do not act; the lines of others stay queued."""
+        """Fail the callers of `keep`, who then do not act; the lines of `note` stay queued."""
         why = f"{self._directory}: {error.strerror or error}"
         self._trouble = f"the audit can't be written, so that nothing is deleted: {why}"
         self._log.failed(WORK, RetryLater(why))
@@ -219,9 +219,7 @@ def encode_audit_line(line: AuditLine) -> bytes:
 
 
 def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
-    """Parse a line. CorruptData for any that `encode_audit_line` does not write: a torn or foreign
-    one.
-    """
+    """Parse a line; CorruptData for anything that `encode_audit_line` does not write."""
     try:
         fields = Fields(json.loads(data), source, "")
     except (ValueError, RecursionError):
@@ -256,9 +254,9 @@ def parse_audit_line(data: bytes, *, source: str) -> AuditLine:
 def append_lines(
     directory: Path, data: bytes, limits: AuditLimits, left: AuditPosition | None = None
 ) -> None:
-    """Append whole lines, durably; begin another file when the last is full. Blocks.
+    """Append whole lines, durably; begin a new file when the last one is full. Blocks.
 
-    `left`: where a failed append may have left something, which is cut off first. OSError;
+    `left`: the position of a failed append, whose bytes are cut off first. OSError;
     `NotAppendedError` once a file is open.
     """
     directory.mkdir(exist_ok=True)
@@ -271,10 +269,10 @@ def append_lines(
             os.ftruncate(file.fileno(), left.offset)
         end = file.seek(0, os.SEEK_END)
         if end > 0 and os.pread(file.fileno(), 1, end - 1) != b"\n":
-            data = b"\n" + data  # a crash tore the last line: it must not take this one along
+            data = b"\n" + data  # a crash tore the last line: this one must not be joined to it
         try:
             if end == 0:
-                # Also for a file that was there: a line is not kept in a file without a name.
+                # Also for an existing empty file: a line is lost if its file's name is not synced.
                 for old in numbers[: max(0, len({*numbers, number}) - limits.files_max)]:
                     file_path(directory, old).unlink(missing_ok=True)
                 sync_path(directory)
@@ -291,7 +289,7 @@ def append_lines(
 def read_newest(
     directory: Path, before: AuditPosition | None, limit: int, matches: Matches
 ) -> AuditPage:
-    """See `AuditLog.newest`. Blocks. RetryLater if the disk fails."""
+    """The implementation of `AuditLog.newest`. Blocks. RetryLater if the disk fails."""
     lines: list[AuditLine] = []
     begins: list[AuditPosition] = []
     unreadable, left = 0, SCAN_BYTES_MAX
@@ -328,7 +326,7 @@ def read_newest(
 
 
 def _end(directory: Path, numbers: list[int]) -> AuditPosition:
-    """The place behind the last line."""
+    """The position after the last line."""
     if not numbers:
         return AuditPosition(0, 0)
     return AuditPosition(numbers[-1], _size(file_path(directory, numbers[-1])))
@@ -350,13 +348,13 @@ def file_path(directory: Path, number: int) -> Path:
 
 def _lines_before(path: Path, end: int) -> tuple[list[tuple[int, bytes]], int]:
     """Whole lines of a window that ends at `end`, last first, each with its position; and the
-    position of the first. A window without an end of line counts as one broken line.
+    position of the first line. A window without a line end counts as one broken line.
     """
     start = max(0, end - WINDOW_BYTES)
     try:
         with path.open("rb") as file:
             data = os.pread(file.fileno(), end - start, start)
-    except FileNotFoundError:  # the oldest went meanwhile
+    except FileNotFoundError:  # this file, the oldest, was deleted meanwhile
         return [], 0
     first = 0 if start == 0 else data.find(b"\n", 0, len(data) - 1) + 1
     pieces, stop = [], len(data)

@@ -1,9 +1,9 @@
-"""The time at which the node was last seen to run, by a clock that it trusts, over a restart.
+"""The time when the node last ran, by a clock that it trusted, stored for the next start.
 
     <data>/clock.json   {"trusted_ms": 1700000000000}
 
 Without it a node could not notice that the clocks were set while it did not run. A file that can't
-be read counts as written long ago: deletes then wait as long as they do at most.
+be read counts as written long ago: deletes then wait for the longest time that they ever do.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ LONG_AGO_MS = 0
 
 class ClockFile:
     """The file with the trusted time, one per node. `path` None: the time is kept in memory.
-    `remembered_ms`: ms since the epoch, None if there is no file.
+    `remembered_ms`: Unix time in ms, None if there is no file.
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Reads the file."""
+        """Read the file."""
         self._path = path
         self.remembered_ms: int | None = None if path is None else _load(path)
 
@@ -50,7 +50,7 @@ def encode_clock(trusted_ms: int) -> bytes:
 
 
 def parse_clock(data: bytes, *, source: str) -> int:
-    """The remembered time; CorruptData for anything that `encode_clock` does not write."""
+    """Decode the stored time; CorruptData for anything that `encode_clock` does not write."""
     try:
         value = json.loads(data)
     except (ValueError, RecursionError):

@@ -1,9 +1,9 @@
-"""The node's two kill switches: they stop new copies or deletes until somebody resumes them.
+"""The node's two kill switches: they stop new copies or deletes until an operator resumes them.
 
     <data>/kill-switches.json   {"copying": null, "deleting": {"since_ms", "by", "why"}}
 
-A pause holds from the call on and survives a restart; a resume holds once it is on disk. An
-unreadable file turns both on: the node may have been paused for a reason.
+A pause applies from the call on and survives a restart; a resume applies once it is on disk. An
+unreadable file turns both switches on: the node may have been paused for a reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ WHY_CHARACTERS_MAX = 500
 
 
 class Switch(StrEnum):
-    """The work that can be paused. Values are stable: the file and the HTTP interface have them."""
+    """The work that can be paused. The values are stable: the file and the HTTP API use them."""
 
     COPYING = "copying"
     DELETING = "deleting"
@@ -38,7 +38,7 @@ class Switch(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """A switch that is on: since `since_ms` (since the epoch), by whom, and why."""
+    """A switch that is on: `since_ms` (Unix time), by whom, and why."""
 
     since_ms: int
     by: str
@@ -54,7 +54,7 @@ class KillSwitches:
     def __init__(
         self, path: Path | None, *, now_ms: Callable[[], int], audit: Audit = no_audit
     ) -> None:
-        """Reads the file if there is one; if it cannot be read, both switches are on."""
+        """Read the file if there is one; if it cannot be read, both switches are on."""
         self._path = path
         self._now_ms = now_ms
         self._audit = audit
@@ -65,7 +65,7 @@ class KillSwitches:
         return self._pauses.get(switch)
 
     def text(self, switch: Switch) -> str | None:
-        """The reason why this work waits and what ends the pause; None if it does not wait."""
+        """The reason why this work is paused, and how to resume it; None if it is not paused."""
         pause = self._pauses.get(switch)
         if pause is None:
             return None
@@ -84,14 +84,14 @@ class KillSwitches:
         )
 
     async def pause(self, switch: Switch, *, by: str, why: str = "") -> None:
-        """Begin no more of this work; copies under way finish. A second pause keeps the first one's
-        words.
+        """Start no more of this work; copies under way finish. A second pause keeps the `by` and
+        `why` of the first.
 
         RetryLater: paused, but only until the process ends, since the file could not be written.
         """
         known = self._pauses.get(switch)
         pause = known or Pause(self._now_ms(), by, why[:WHY_CHARACTERS_MAX])
-        # A new object even if equal: a resume under way ends only the pause it found.
+        # A new object even if equal: a resume under way ends only the pause that it found.
         self._pauses = {**self._pauses, switch: replace(pause)}
         if known is None:
             self._tell(AuditAction.PAUSED, switch, by, why)
@@ -101,12 +101,12 @@ class KillSwitches:
             except OSError as error:
                 raise RetryLater(
                     f"{switch} is paused until this node ends, but {self._path} can't be written "
-                    f"({error.strerror}): mend that and pause it again, or a restart resumes it"
+                    f"({error.strerror}): correct that and pause it again, or a restart resumes it"
                 ) from error
 
     async def resume(self, switch: Switch, *, by: str, why: str = "") -> None:
-        """Go on; no effect if not paused. RetryLater: the work stays paused, because the file could
-        not be written, or because somebody paused it again meanwhile.
+        """End the pause; no effect if not paused. RetryLater: the work stays paused, because the
+        file could not be written, or because it was paused again meanwhile.
         """
         async with self._one_at_a_time:
             ended = self._pauses.get(switch)
@@ -118,10 +118,13 @@ class KillSwitches:
             except OSError as error:
                 raise RetryLater(
                     f"{switch} stays paused: {self._path} can't be written ({error.strerror}): "
-                    "mend that and resume it again"
+                    "correct that and resume it again"
                 ) from error
             if self._pauses[switch] is not ended:
-                raise RetryLater(f"{switch} stays paused: it was paused again meanwhile")
+                raise RetryLater(
+                    f"{switch} stays paused: it was paused again meanwhile. Find out why, then "
+                    "resume it again"
+                )
             # The other switch may have been turned on meanwhile.
             self._pauses = {
                 each: pause for each, pause in self._pauses.items() if each is not switch

@@ -1,9 +1,9 @@
-"""The results of scrubs of the tier that were told to this node, by partition.
+"""The results of scrubs of the tier that were posted to this node, by partition.
 
-    <data>/scrub-results.jsonl   one partition a line, the last one of a partition counts
+    <data>/scrub-results.jsonl   one partition per line, the last line of a partition counts
 
-A scrub on Spark reads every byte and posts its result. Damage stands until a later scrub reads the
-segment and finds it right, or the segment leaves the tier.
+A scrub on Spark reads every byte and posts its result. Damage stays listed until a later scrub
+reads the segment and finds it whole, or the segment leaves the tier.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ logger = logging.getLogger(__name__)
 
 FILE_NAME = "scrub-results.jsonl"
 PARTITIONS_MAX = 20_000
-"""Partitions remembered; the one scrubbed longest ago is forgotten first."""
+"""The most partitions remembered; the one scrubbed longest ago is dropped first."""
 
 DAMAGE_MAX = 100
-"""Damaged segments described per partition; the rest is counted."""
+"""The most damaged segments described per partition; further ones are only counted."""
 
 SLACK_BYTES = 1024 * 1024
-"""The file is rewritten when it exceeds twice its content by this much."""
+"""The number of bytes by which the file may exceed twice its content before it is rewritten."""
 
 
 Key = tuple[str, int, str]
@@ -43,7 +43,7 @@ Key = tuple[str, int, str]
 
 @dataclass(frozen=True, slots=True)
 class ScrubFinding:
-    """One fault of an object, and what to do. `position`: in the object, if known."""
+    """One fault of an object, and the action to take. `position`: its byte, None if unknown."""
 
     object: str
     position: int | None
@@ -64,10 +64,10 @@ class DamagedSegment:
 
 @dataclass(frozen=True, slots=True)
 class PartitionScrub:
-    """The last scrub of a partition, of the segments with `first_offset` to `last_offset`.
+    """The last scrub of a partition: its segments from `first_offset` to `last_offset`, inclusive.
 
-    `unread` segments could not be read, so nothing is known of them; `deleted` ones went while it
-    ran. `damaged` counts the damaged segments, `damage` describes the first of them.
+    `unread` segments could not be read, so their state is unknown; `deleted` ones were deleted
+    while it ran. `damaged` counts the damaged segments, `damage` describes the first of them.
     """
 
     partition: TopicIdPartition
@@ -90,20 +90,20 @@ class PartitionScrub:
 
 
 class ScrubResults:
-    """The results of scrubs, one per node. `path` None: results end with the process."""
+    """The results of scrubs, one per node. `path` None: results are lost when the process ends."""
 
     def __init__(self, path: Path | None) -> None:
-        """Reads the file if there is one; unreadable lines are left out and logged."""
+        """Read the file if there is one; unreadable lines are left out and logged."""
         self._path = path
         self._one_at_a_time = asyncio.Lock()
-        self._known: dict[Key, PartitionScrub] = {}  # the one scrubbed last stands last
+        self._known: dict[Key, PartitionScrub] = {}  # in the order of scrubs, the latest last
         self._order: list[Key] = []
-        self._due_bytes = 0  # appended since it was written anew, less what that wrote
+        self._due_bytes = 0  # appended since the last rewrite, minus the bytes that it wrote
         if path is not None:
             self._load(path)
 
     async def add(self, results: Iterable[PartitionScrub]) -> None:
-        """Keep results; they are on disk on return. RetryLater: the disk does not take them."""
+        """Store results; they are on disk on return. RetryLater: they could not be written."""
         async with self._one_at_a_time:
             merged: dict[Key, PartitionScrub] = {}
             for result in results:
@@ -116,7 +116,7 @@ class ScrubResults:
                 except OSError as error:
                     raise RetryLater(
                         f"results of a scrub can't be kept: {self._path}: {error.strerror}: "
-                        "mend that and post them again"
+                        "correct that and post them again"
                     ) from error
                 self._due_bytes += sum(map(len, lines))
             for result in merged.values():
@@ -124,7 +124,7 @@ class ScrubResults:
             await self._compact()
 
     async def forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
-        """Forget a damaged segment that another one replaced."""
+        """Forget the damage of a segment that a whole copy has replaced."""
         async with self._one_at_a_time:
             known = self._known.get(_key(partition))
             if known is None or known.damage_of(segment_id) is None:
@@ -146,7 +146,7 @@ class ScrubResults:
     def listed(
         self, topic: str | None, *, damaged: bool, after: Key | None, limit: int
     ) -> list[PartitionScrub]:
-        """Results behind the key `after`, by topic and partition, filtered by topic and damage."""
+        """Results after the key `after`, by topic and partition, filtered by topic and damage."""
         begin = (topic or "", -1, "") if after is None else after
         found: list[PartitionScrub] = []
         for key in islice(self._order, bisect_right(self._order, begin), None):
@@ -158,16 +158,16 @@ class ScrubResults:
         return found
 
     def damaged_segments(self) -> int:
-        """Number of damaged segments in all partitions."""
+        """The number of damaged segments in all partitions."""
         return sum(result.damaged for result in self._known.values())
 
     def damage(self) -> Iterator[DamagedSegment]:
-        """All described damage."""
+        """All damage that is described."""
         for result in self._known.values():
             yield from result.damage
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Standing damage, which somebody has to look at."""
+        """The damage found so far, which an operator has to look at."""
         damaged = [result for result in self._known.values() if result.damaged]
         if not damaged:
             return ()
@@ -249,7 +249,7 @@ def _append(path: Path, lines: Sequence[bytes]) -> None:
 
 
 def _rewrite(path: Path, results: Sequence[PartitionScrub]) -> int:
-    """Rewrite the file; returns, negative, the bytes it may grow before the next rewrite."""
+    """Rewrite the file; returns, as a negative number, the bytes that it now has."""
     data = b"".join(map(_encoded, results))
     replace_file(OsDisk(), path, data)
     return -len(data)
@@ -265,7 +265,7 @@ def _encoded(result: PartitionScrub) -> bytes:
 
 
 def _decoded(line: bytes) -> PartitionScrub:
-    """Decode a line. KeyError, TypeError, ValueError, InvalidRequest for any that `_encoded` does
+    """Decode a line. KeyError, TypeError, ValueError or InvalidRequest for any that `_encoded` does
     not write.
     """
     plain = json.loads(line)

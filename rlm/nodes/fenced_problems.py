@@ -1,4 +1,4 @@
-"""Fenced nodes as problems: each node of the cluster tells of them. Pure."""
+"""Fenced nodes as problems, reported by each node of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from rlmm.rows.nodes import Liveness, RegisteredNode
 
 
 def fenced_nodes(nodes: Sequence[RegisteredNode]) -> Iterator[NodeProblem]:
-    """One problem for each node that the quorum's leader found silent, in the order of `nodes`."""
+    """One problem for each node that the quorum's leader fenced, in the order of `nodes`."""
     for node in nodes:
         if node.liveness is Liveness.FENCED:
             where = f" ({node.facts.http})" if node.facts.http else ""

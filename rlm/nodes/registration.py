@@ -1,5 +1,6 @@
-"""Registers this process's node id in the metadata log before its first claim, says when it ends,
-and stops it if another living process has the id. `rlmm/apply/nodes.py` has the rules.
+"""Registers this process's node id in the metadata log before its first claim, records when the
+process ends, and stops it if a different living process has the id. `rlmm/apply/nodes.py` has the
+rules.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ logger = logging.getLogger(__name__)
 
 REGISTERING = "registering this node"
 AGAIN_S = 5.0
-"""The pause before a registration is tried again: an election at a node's start fails it. Until the
-next one the other nodes do not know it, however seldom the log directories are looked at.
+"""The pause before a registration is tried again: an election at the node's start makes it fail,
+and the other nodes do not know this node before it succeeds, however rare the scans are.
 """
 LONG_S = 30.0
-"""A registration that failed for longer is a problem of the node."""
+"""The time after which a failing registration is a problem of the node."""
 SAY_STOPPED_S = 1.0
-"""The longest time that a node which ends waits for a quorum that may be gone, too."""
+"""The longest time that a node which ends waits for a quorum that may be gone too."""
 
 
 @dataclass(slots=True)
 class NodeRegistrar:
-    """Registers this node, one per node. `on_shut_out` is told once, with the reason, that this
+    """Registers this node, one per node. `on_shut_out` is called once, with the reason, if this
     process has to stop.
     """
 
@@ -49,8 +50,8 @@ class NodeRegistrar:
     _problem_log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def ensure(self) -> None:
-        """Return once the registration is applied here. Fenced: a later life of this directory
-        registered, so this process has to stop. RetryLater and OutcomeUnknown pass.
+        """Return once the registration is applied here. Fenced: a later process of this directory
+        registered, so this process has to stop. RetryLater and OutcomeUnknown are raised on.
         """
         async with self._lock:
             if self._registered:
@@ -70,7 +71,7 @@ class NodeRegistrar:
             raise
 
     async def run(self) -> None:
-        """Register and look, until cancelled or shut out."""
+        """Register and check the registration, until cancelled or shut out."""
         pause_s = self.around.limits.scan_interval_s
         while not self._shut_out:
             try:
@@ -87,34 +88,35 @@ class NodeRegistrar:
             await self.around.ambient.sleep(min(pause_s, AGAIN_S) if failed else pause_s)
 
     def problems(self) -> Iterator[NodeProblem]:
-        """The registration that fails, once it did so for LONG_S; a node that nobody lists."""
+        """A registration that has failed for LONG_S; a node that was removed from the list."""
         node_id = self.around.identity.incarnation.node_id
         if self._left_out:
             yield NodeProblem(
                 ProblemArea.NODES,
                 str(node_id),
-                f"node {node_id} was removed from the list of nodes, and lives: the others ask it "
-                "nothing, and views of the cluster leave it out. Restart it: it registers again",
+                f"node {node_id} was removed from the list of nodes, but lives: the other nodes "
+                "send it no requests, and views of the cluster omit it. Restart it: it registers "
+                "again",
             )
         if self._failed is None:
             return
         if self.around.ambient.monotonic() - self._fails_from_s >= LONG_S:
             so = (
-                "was removed from the list of nodes, and lives: the others ask it nothing, and "
-                "views of the cluster leave it out"
-                if self._registered  # before: nothing else of a look fails
+                "was removed from the list of nodes, but lives: the other nodes send it no "
+                "requests, and views of the cluster omit it"
+                if self._registered  # else the registration itself fails; nothing else can
                 else "is not registered, so that the other nodes hand no request on to it, and it "
                 "claims no partition"
             )
             yield NodeProblem(
                 ProblemArea.NODES,
                 str(node_id),
-                f"node {node_id} {so}. It tries to register every few seconds; the last time: "
+                f"node {node_id} {so}. It tries to register every few seconds; the last error: "
                 f"{self._failed}",
             )
 
     async def close(self) -> None:
-        """Say that this process ends; the others find out by its silence if that fails."""
+        """Record that this process ends; if that fails, the other nodes notice its silence."""
         mine = self.around.identity.incarnation
         node = self.metadata.registered_node(mine.node_id)
         if node is None or not self._registered or self._shut_out:
@@ -126,11 +128,11 @@ class NodeRegistrar:
                 NodeStopped(mine, node.boot_offset), deadline_s=SAY_STOPPED_S
             )
         except StrandlineError as error:
-            logger.info("the other nodes are not told that this one ends: %s", error)
+            logger.info("the end of this node could not be recorded: %s", error)
 
     async def look(self) -> None:
-        """Stop if the node id is another process's, by the records applied here; be back on the
-        list of nodes if this one was taken off it.
+        """Stop if, by the records applied here, the node id is a different process's; register
+        again if this node was removed from the list of nodes.
         """
         mine = self.around.identity.incarnation
         node = self.metadata.registered_node(mine.node_id)
@@ -143,7 +145,7 @@ class NodeRegistrar:
                     deadline_s=self.around.limits.propose_deadline_s,
                 )
             except StrandlineError as error:
-                logger.warning("the other process may not hear of this one: %s", error)
+                logger.warning("the other process may not learn of this one: %s", error)
             self._stop(_replaced(mine, node))
         elif node.contested:
             self._stop(_contested(mine, node))

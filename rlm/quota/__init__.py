@@ -1,1 +1,1 @@
-"""Rate limits, and turns of copies and reads."""
+"""Rate limits, and the order of copies and reads."""

@@ -1,9 +1,10 @@
-"""The node's limits at work. Only the supervisor holds the buckets; its workers ask it for each
+"""Applies the node's limits. Only the supervisor has the buckets; its workers ask it for each
 quantum of bytes before they move it. So the sum over all workers keeps to the limits at any moment,
-and a change holds at once. Without a limit nobody asks.
+and a change applies at once. Without a limit no worker asks.
 
-First come, first served, in small quanta: parallel streams share a limit evenly. Bytes pass their
-topic's limit before the node's, so that a slow topic delays no other.
+Requests are served in the order in which they came, in small quanta, so that parallel streams share
+a limit evenly. Bytes pass their topic's limit before the node's, so that a slow topic does not
+delay other topics.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ class FlowControl:
     def __init__(
         self, limits: FlowLimits, *, part_bytes: int, workers: int, monotonic: Callable[[], float]
     ) -> None:
-        """Raise InvalidRequest for limits that cannot be held."""
+        """Raise InvalidRequest for limits that cannot be kept."""
         self._part_bytes = part_bytes
         self._workers = workers
         self._monotonic = monotonic
@@ -38,8 +39,8 @@ class FlowControl:
         self.change(limits)
 
     def change(self, limits: FlowLimits) -> None:
-        """Change the node's own limits, also for callers already waiting. InvalidRequest: nothing
-        changes.
+        """Change the node's own limits, also for callers already waiting. InvalidRequest: the
+        limits are unchanged.
         """
         self.check(limits)
         self.own = limits
@@ -50,21 +51,21 @@ class FlowControl:
         limits.check(part_bytes=self._part_bytes, workers=self._workers)
 
     def hold_over(self, over: Callable[[FlowLimits], FlowLimits]) -> None:
-        """Have `over` make the limits in force of the node's own from now on. One that is too low
-        is raised to the least that can be kept. Called once the metadata is open: the workers start
-        before.
+        """Compute the limits in force from the node's own by `over` from now on. A limit that is
+        too low is raised to the lowest that can be kept. Called once the metadata is open: the
+        workers start before that.
         """
         self._over = over
         self.refresh()
 
     def refresh(self) -> None:
-        """Hold what `over` makes now."""
+        """Apply the limits that `over` returns now."""
         limits = self.kept(self._over(self.own))
         if limits != self.limits:
             self._change(limits)
 
     def kept(self, limits: FlowLimits) -> FlowLimits:
-        """`limits` as this node holds them: one that is too low for it is raised."""
+        """`limits` as this node applies them: a limit that is too low is raised."""
         return limits.kept(part_bytes=self._part_bytes, workers=self._workers)
 
     def _change(self, limits: FlowLimits) -> None:
@@ -75,7 +76,7 @@ class FlowControl:
         wanted = {(flow, topic): rates.of(flow) for topic, rates in limits.topics.items()
                   for flow in Flow}  # fmt: skip
         for key in self._topics.keys() - wanted.keys():
-            self._topics.pop(key).change(None)  # whoever waits at it goes on
+            self._topics.pop(key).change(None)  # callers that wait for it go on
         for key, rate in wanted.items():
             if rate is not None and key not in self._topics:
                 self._topics[key] = _Valve(self._monotonic)
@@ -104,26 +105,26 @@ class FlowControl:
             self._waited_s[flow] += self._monotonic() - began_s
 
     def waited_s(self, flow: Flow) -> float:
-        """Seconds that callers have waited so far, in total: Kafka's throttle time."""
+        """Seconds that callers have waited so far, in total (Kafka's throttle time)."""
         return self._waited_s[flow]
 
     def waiting(self, flow: Flow) -> int:
-        """Number of callers waiting now."""
+        """The number of callers waiting now."""
         return self._waiting[flow]
 
     def slack_s(self, flow: Flow, topic: str, size_bytes: int) -> float:
-        """Extra seconds that the limits may add to moving so many bytes; 0 without a limit."""
+        """Seconds that the limits may add to moving `size_bytes`; 0 without a limit."""
         rate = least_rate(self.limits, flow, topic)
         return 0.0 if rate is None else size_bytes / rate
 
 
 class _Valve:
-    """One bucket and the line before it."""
+    """One bucket, and the queue before it."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._rate: ByteRate | None = None
-        self._line = asyncio.Lock()  # hands over in the order of coming
+        self._line = asyncio.Lock()  # acquired in the order of the calls
         self._changed = asyncio.Event()
 
     def change(self, bytes_per_s: int | None) -> None:

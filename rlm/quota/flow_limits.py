@@ -1,7 +1,7 @@
-"""Limits on the bytes moved to and from the stores, and what a worker has to know of them.
+"""Limits on the bytes moved to and from the stores, and the form in which workers get them.
 
-Pure. A worker asks for limited bytes `quantum_bytes` at a time and keeps at most `sends_max`
-request bodies on their way: trickled in beside many others, a body would exceed its deadline.
+Pure. A worker asks for limited bytes `quantum_bytes` at a time, and sends at most `sends_max`
+request bodies at once: with many more beside it, a body would be too slow for its deadline.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ LIMITED_TOPICS_MAX = 1_000
 GRANTS_PER_S = 10
 QUANTUM_BYTES_MAX = MIB
 BODY_S = 30.0
-"""Seconds that a request body should take at a limited rate; its deadline is four times as long."""
+"""The seconds that a body should take at a limited rate; a request's deadline is 4 times that."""
 
 
 class Flow(StrEnum):
-    """A direction. Values are stable: they stand in metrics."""
+    """A direction. The values are stable: metrics use them."""
 
     COPY = "copy"
     READ = "read"
@@ -33,7 +33,7 @@ class Flow(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Bytes a second, None: without a limit. `copy` to the stores, `read` from them."""
+    """Bytes per second; None: no limit. `copy` to the stores, `read` from them."""
 
     copy_bytes_per_s: int | None = None
     read_bytes_per_s: int | None = None
@@ -73,8 +73,8 @@ class FlowLimits:
                     )
 
     def kept(self, *, part_bytes: int, workers: int) -> FlowLimits:
-        """Return limits in which each one that is too low to be kept is raised to the least that
-        can be.
+        """These limits, with each one that is too low to be kept raised to the lowest that can be
+        kept.
         """
         least = least_kept(part_bytes, workers)
 
@@ -91,14 +91,14 @@ class FlowLimits:
 
 
 def least_kept(part_bytes: int, workers: int) -> dict[Flow, int]:
-    """The lowest limits, in bytes a second, at which no request exceeds its deadline."""
+    """The lowest limits, in bytes per second, at which no request exceeds its deadline."""
     copy = max(LIMIT_BYTES_PER_S_MIN, round(part_bytes * workers / BODY_S))
     return {Flow.COPY: copy, Flow.READ: LIMIT_BYTES_PER_S_MIN}
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A limit as a worker sees it."""
+    """A limit in the form in which a worker applies it."""
 
     quantum_bytes: int
     sends_max: int
@@ -106,14 +106,14 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class Paces:
-    """All limits as a worker sees them; topics without an entry are not limited."""
+    """All limits in the form in which a worker applies them; other topics are not limited."""
 
     node: Mapping[Flow, Pace] = field(default_factory=dict)
     topics: Mapping[tuple[Flow, str], Pace] = field(default_factory=dict)
 
 
 def paces(limits: FlowLimits, *, part_bytes: int, workers: int) -> Paces:
-    """Derive them; `part_bytes` is the largest body, and `workers` share each limit."""
+    """The limits for a worker; `part_bytes` is the largest body, `workers` share each limit."""
 
     def pace(rate: int) -> Pace:
         sends = int(rate * BODY_S / (part_bytes * workers))
@@ -130,6 +130,6 @@ def paces(limits: FlowLimits, *, part_bytes: int, workers: int) -> Paces:
 
 
 def least_rate(limits: FlowLimits, flow: Flow, topic: str) -> int | None:
-    """The tightest limit on a topic's bytes; None without one."""
+    """The lowest limit on a topic's bytes, per second; None without one."""
     rates = (limits.node.of(flow), limits.topics.get(topic, NO_LIMIT).of(flow))
     return min((rate for rate in rates if rate is not None), default=None)

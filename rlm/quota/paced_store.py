@@ -1,8 +1,8 @@
 """A store whose segment bytes move no faster than the node's limits allow.
 
-Uploads over a connection are delayed inside the request's body; those to a file system are paid for
-afterwards. Reads are delayed by taking the next piece later: the connection fills up and the store
-waits.
+Uploads over a connection are delayed inside the request's body; those to a file system are charged
+after the call. Reads are delayed by taking the next piece later: the connection fills up and the
+store waits.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _Answer = TypeVar("_Answer")
 
 
 class PacedStore(StoreWrapper):
-    """Wraps a store of a worker. Requests without a body or a stream pass."""
+    """Wraps a worker's store. Requests without a body or a stream pass undelayed."""
 
     def __init__(
         self, store: ObjectStore, prefix: str, pace: WorkerPace, turns: CopyTurns | None = None
     ) -> None:
-        """`prefix` starts every key, before the topic. `turns` delay uploads; None: never."""
+        """`prefix` starts every key, before the topic. `turns` delay uploads; None: no delay."""
         super().__init__(store)
         self._turns = turns
         self._prefix = prefix

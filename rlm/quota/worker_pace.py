@@ -1,4 +1,4 @@
-"""A worker's side of the node's limits: asks the supervisor before limited bytes move."""
+"""A worker's side of the node's limits: it asks the supervisor before limited bytes move."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from rlm.quota.flow_limits import Flow, Pace, Paces
 
 AskForBytes = Callable[[Flow, str | None, int], Awaitable[None]]
-"""Takes direction, topic (None: no topic) and size; returns when so many bytes may move."""
+"""Takes direction, topic (None: no topic) and size; returns when these bytes may move."""
 
 
 class WorkerPace:
-    """Costs nothing if nothing is limited."""
+    """The limits in a worker. Without limits it sends no request to the supervisor."""
 
     def __init__(self, paces: Paces, ask: AskForBytes) -> None:
         self._paces = paces
@@ -32,7 +32,7 @@ class WorkerPace:
                 del self._lanes[topic]
 
     def piece_bytes(self, flow: Flow, topic: str | None) -> int | None:
-        """Bytes to ask for at once; None if nothing is limited."""
+        """The bytes to ask for at once; None if they are not limited."""
         return min((pace.quantum_bytes for _, pace in self._of(flow, topic)), default=None)
 
     async def take(self, flow: Flow, topic: str | None, size: int) -> None:
@@ -48,7 +48,7 @@ class WorkerPace:
 
     @asynccontextmanager
     async def sending(self, topic: str | None) -> AsyncIterator[None]:
-        """Wrap a request with a body: no more run at once than can be fed in time."""
+        """Wrap a request with a body: only as many run at once as the limit can feed in time."""
         async with AsyncExitStack() as lanes:
             for name, pace in self._of(Flow.COPY, topic):
                 lane = self._lanes.setdefault(name, _Lane(pace.sends_max))
@@ -67,7 +67,7 @@ class WorkerPace:
 
 
 class _Lane:
-    """A semaphore whose width may change; None: unlimited. First come, first served."""
+    """A semaphore whose width may change; None: unlimited. Entered in the order of the calls."""
 
     def __init__(self, width: int | None) -> None:
         self._width = width
@@ -92,22 +92,22 @@ class _Lane:
 
 
 class GrantBook:
-    """Questions to the supervisor that are not answered yet."""
+    """The requests to the supervisor that are not answered yet."""
 
     def __init__(
         self,
         send: Callable[[int, Flow, str | None, int], None],
         take_back: Callable[[int], None],
     ) -> None:
-        """`send` puts a question, by its number, to the supervisor; `take_back` ends it."""
+        """`send` sends a request, by its number, to the supervisor; `take_back` withdraws it."""
         self._send = send
         self._take_back = take_back
         self._last = 0
         self._open: dict[int, asyncio.Future[None]] = {}
 
     async def ask(self, flow: Flow, topic: str | None, size: int) -> None:
-        """Ask, and wait for the answer. A cancelled caller takes its question back: those behind it
-        must not wait for bytes that nobody moves.
+        """Ask, and wait for the answer. A cancelled caller withdraws its request, so that later
+        ones do not wait for bytes that will not move.
         """
         self._last += 1
         number = self._last
@@ -122,7 +122,7 @@ class GrantBook:
             del self._open[number]
 
     def answered(self, number: int) -> None:
-        """Take the supervisor's answer; the caller may have gone."""
+        """Take the supervisor's answer; its caller may be gone."""
         waiting = self._open.get(number)
         if waiting is not None and not waiting.done():
             waiting.set_result(None)

@@ -1,8 +1,8 @@
 """Plans an admin's DeleteRecords in a partition's tier: all records below an offset. Pure.
 
-The tier's log start moves to the offset, as Kafka's DeleteRecords moves a log's. Readers get
-nothing below it any more; segments that end below go with the next pass of retention, and the one
-that holds the offset stays whole until log start passes its end.
+The tier's log start moves to the offset, as Kafka's DeleteRecords moves a log's. Readers get no
+record below it any more. Segments that end below it are deleted by the next pass of retention; the
+one that contains the offset stays whole until the log start passes its end.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 @dataclass(frozen=True, slots=True)
 class RecordDeletion:
-    """`move` is None if log start is there or above. Segments and bytes are those that go as a
-    whole; `kept`: the last offset of the segment that the new log start lies in, -1 without one.
-    `held_back`: why nothing is deleted now.
+    """`move` is None if the log start is at the offset or above. `segments` and `size_bytes` count
+    the segments that are deleted as a whole; `kept`: the last offset of the segment that contains
+    the new log start, -1 if none does. `held_back`: why nothing is deleted now.
     """
 
     log_start_offset: int
@@ -35,8 +35,8 @@ class RecordDeletion:
 def plan_record_deletion(
     state: PartitionState, rows: Iterable[RemoteLogSegmentMetadata], before: int
 ) -> RecordDeletion:
-    """Plan the deletion of the records below `before`. Conflict: the log start is not ours to move.
-    InvalidRequest: `before` is above the tier.
+    """Plan the deletion of the records below `before` (exclusive). Conflict: this node must not
+    move the log start. InvalidRequest: `before` is above the tier.
     """
     if state.mode is not Mode.SIDECAR:
         raise Conflict(
@@ -50,7 +50,7 @@ def plan_record_deletion(
     if before > max(state.next_offset, state.log_start_offset):
         raise InvalidRequest(
             f"the tier of {state.partition} ends at offset {state.next_offset} (exclusive): name "
-            "that or a lower one; what is not copied yet is deleted on the broker",
+            "that or a lower one; records not copied yet are deleted on the broker",
             field="before_offset",
         )
     if before <= state.log_start_offset or not state.lineage:

@@ -1,11 +1,12 @@
 """Decides if DeleteRecords moved a leader's log start. Pure.
 
-Retention moves log start as well, and the records it drops must stay in the tier. The difference: a
-leader's retention removes whole segments, so its log start is the base of one of its segments
-(Kafka: `UnifiedLog.deleteSegments`, SegmentDeletion); within one leader epoch only DeleteRecords
-(ClientRecordDeletion) puts it elsewhere. A follower takes over its leader's log start, whose
-segments end elsewhere. So only moves seen under one claim, in one leader epoch and one directory
-count (a replica moved to another log directory has other segments and another inode).
+Retention moves the log start as well, and the records that it deletes must stay in the tier. The
+difference: a leader's retention removes whole segments, so its log start is the base offset of one
+of its segments (Kafka: `UnifiedLog.deleteSegments`, SegmentDeletion); within one leader epoch only
+DeleteRecords (ClientRecordDeletion) moves it elsewhere. A follower takes its leader's log start,
+whose segments have different bounds. So only moves seen under one claim, in one leader epoch and
+one directory count (a replica moved to a different log directory has different segments and a
+different inode).
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ from rlmm.partition_state import UNKNOWN_OFFSET
 @dataclass(frozen=True, slots=True)
 class Look:
     """One look at a leader. `log_start_offset` was the same before and after the directory was
-    listed, and the broker led in `leader_epoch` around both. So the listing has the segment at
-    which retention would have put log start, whatever order a version of Kafka renames files and
-    raises log start in.
+    listed, and the broker led in `leader_epoch` both times. So the listing contains the segment to
+    whose base retention would have moved the log start, in whichever order a version of Kafka
+    renames files and raises the log start.
 
     `directory` is (device, inode); `bases` are the base offsets of its segments, ascending.
     """
@@ -35,8 +36,8 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Watched:
-    """A partition under one claim. `proven`: DeleteRecords went up to here, -1 for nowhere.
-    `unproven`: the broker's log start if nothing explains it, else -1.
+    """A partition under one claim. `proven`: DeleteRecords moved the log start to here, -1 if it
+    did not. `unproven`: the broker's log start if its cause is unknown, else -1.
     """
 
     last: Look
@@ -45,7 +46,7 @@ class Watched:
 
 
 def watched(before: Watched | None, look: Look) -> Watched:
-    """`before` with one more look."""
+    """The partition after one more look; `before` is None at the first."""
     if before is None or not _goes_on(before.last, look):
         return Watched(look, unproven=look.log_start_offset)
     if look.log_start_offset <= before.last.log_start_offset:
@@ -62,6 +63,6 @@ def _goes_on(last: Look, look: Look) -> bool:
 
 
 def _inside_a_segment(look: Look) -> bool:
-    """True also at the end of the active segment: retention rolls that first."""
+    """True also at the end of the active segment, which retention would roll first."""
     at = look.log_start_offset
     return at not in look.bases and any(base < at for base in look.bases)

@@ -4,8 +4,8 @@
       -> each row DELETE_SEGMENT_STARTED -> its objects -> DELETE_SEGMENT_FINISHED
       -> no row left -> FINISHED
 
-Every step follows from the metadata alone, so any node continues where another stopped. Two at once
-do no harm; the node of the last claim goes first, to spare the others the work.
+Every step follows from the metadata alone, so any node can continue where another one stopped. Two
+nodes at once do no harm; the node of the last claim goes first, to spare the others the work.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NotDeleted:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait so many ms, or, with -1, as long as `why` holds."""
+    """Wait `for_ms`, or, if that is -1, for as long as the reason `why` applies."""
 
     for_ms: int
     why: str
@@ -61,8 +61,9 @@ def plan_deletion(
     """This node's next step for the partition.
 
     `has_segments`: a row of any state is left. `passed_ms`: the time measured since the mark was
-    applied, by this node or by all; no wall clock. `settle_ms`: the time that others leave it to
-    the node of the last claim. `held_back`: why nothing may be deleted now.
+    applied, by this node or by all together, without a wall clock. `settle_ms`: the time for which
+    the other nodes leave the step to the node of the last claim. `held_back`: why nothing may be
+    deleted now.
     """
     if state.delete_state is None:
         return NotDeleted()
@@ -81,6 +82,6 @@ def plan_deletion(
 
 
 def _goes_first(state: PartitionState, node_id: int) -> bool:
-    """True for the node of the last claim; the others follow `settle_ms` later."""
+    """True for the node of the last claim; the other nodes follow `settle_ms` later."""
     claim = state.last_claim
     return claim is not None and claim.incarnation.node_id == node_id

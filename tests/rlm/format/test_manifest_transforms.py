@@ -126,7 +126,7 @@ GOOD = listed([10, 20, 30], 1)
         (compressed([10, 20], GOOD), "does not hold 2 sizes"),
         (compressed([1] * 3, GOOD[:-1]), "14 bytes do not hold"),
         (compressed([1] * 3, struct.pack(">iiB", 3, 0, 9)), "do not hold"),
-        (compressed([1] * 3, struct.pack(">i", 3)), "ends within its head"),
+        (compressed([1] * 3, struct.pack(">i", 3)), "ends within its header"),
         (compressed([1] * 3, bytes(10_000)), "transformedChunks is not a compressed list"),
         (compressed([1] * 3, listed([10, 20, 30_000], 2)), "a stored chunk of 30000 bytes"),
         (compressed([1] * 3, listed([10, 0, 30], 1)), "a stored chunk of 0 bytes"),

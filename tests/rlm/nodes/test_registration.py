@@ -163,7 +163,7 @@ def test_a_node_that_does_not_come_back_on_the_list_says_so(
             await asyncio.sleep(20.0)
             (problem,) = process.registrar.problems()
             assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
-            assert "removed from the list of nodes, and lives" in problem.text
+            assert "removed from the list of nodes, but lives" in problem.text
             assert problem.text.endswith("the last time: the leader resigned")
             fails = False
             await asyncio.sleep(10.0)

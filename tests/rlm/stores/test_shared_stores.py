@@ -66,7 +66,7 @@ def test_a_store_without_anything_that_another_node_copied_is_told(tmp_path: Pat
             (problem,) = shared.problems()
             assert (problem.area, problem.name) == (ProblemArea.STORE, "main")
             assert "node 1 copied to the store 'main'" in problem.text
-            assert "(and so of 1 more of other nodes)" in problem.text
+            assert "(and none of 1 more of other nodes)" in problem.text
             assert str(log.partition.topic_id) in problem.text
 
     run_virtually(main)
