@@ -1,1 +1,1 @@
-"""The Kafka protocol on a connection."""
+"""The Kafka protocol between the quorum's nodes, and to clients of its listener."""

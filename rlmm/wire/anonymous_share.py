@@ -1,6 +1,6 @@
-"""The common share of all clients that are not peers: requests a second, and memory for answers.
+"""The common share of all clients that are not peers: requests per second, and memory for answers.
 
-The event loop that answers them is the one that leads, so peers come first.
+The event loop that answers them also does the leader's work, so peers come first.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from contextlib import contextmanager
 
 
 class AnonymousShare:
-    """The anonymous clients' share of one listener. `held_bytes` are answers that no client has
-    taken yet, of all connections.
+    """The anonymous clients' share of one listener. `held_bytes`: answers that no client has taken
+    yet, over all connections.
     """
 
     def __init__(
@@ -27,22 +27,22 @@ class AnonymousShare:
 
     @property
     def free_bytes(self) -> int:
-        """Room for reading another answer; may be negative."""
+        """The bytes left for another answer; may be negative."""
         return self._answer_bytes_max - self.held_bytes - self._being_read
 
     @property
     def is_spent(self) -> bool:
-        """True if this second has no requests left."""
+        """True if no requests are left in this second."""
         return self._requests_left <= 0
 
     @property
     def turn_has_begun(self) -> bool:
-        """True if `next_turn` is due already."""
+        """True if requests were taken in this turn, so that `next_turn` is already scheduled."""
         return self._turn_left < self._requests_per_turn
 
     @property
     def turn_is_spent(self) -> bool:
-        """True if this turn of the event loop has no requests left."""
+        """True if no requests are left in this turn of the event loop."""
         return self._turn_left <= 0
 
     def take_requests(self, requests: int, *, of_this_second: int) -> None:
@@ -53,11 +53,11 @@ class AnonymousShare:
         self._turn_left = self._requests_per_turn
 
     def refuse_read(self) -> None:
-        """Count a read without room."""
+        """Count a read that was refused because there was no room for its answer."""
         self._reads_refused += 1
 
     def short_of(self) -> str | None:
-        """The setting that ran out in this second; None: there was enough."""
+        """The setting whose limit was reached in this second; None if none was."""
         if self.is_spent:
             return f"quorum.anonymous_requests_per_s_max is {self._requests_per_s}"
         if self._reads_refused:
@@ -70,7 +70,7 @@ class AnonymousShare:
 
     @contextmanager
     def reading(self, size_bytes: int) -> Iterator[None]:
-        """Reserve the bytes that are being read; the answer is held afterwards."""
+        """Reserve the bytes of a read while it runs; afterwards its answer counts as held."""
         self._being_read += size_bytes
         try:
             yield

@@ -1,7 +1,7 @@
-"""Rights on the quorum's listener: peers may do everything, others read at most.
+"""Rights on the quorum's listener: peers may do everything, other clients read at most.
 
-Produce can delete everything, so a peer proves itself: by a certificate of the configured authority
-with a known name or fingerprint, or by the shared secret.
+A Produce can delete everything, so a peer authenticates itself: by a certificate of the configured
+authority with a known name or fingerprint, or by the shared secret.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ READS = frozenset(
         Api.FETCH,  # as a consumer; as a replica it is a peer's
     }
 )
-"""The APIs for everybody where `anonymous_reads` is on."""
+"""The APIs for every client while `anonymous_reads` is on."""
 _NAMES_OF_NODES = ("DNS", "IP Address", "URI")
 
 
 @dataclass(frozen=True, slots=True)
 class Authorisation:
-    """`certificate_names` are common names or alternative names (DNS, IP address, URI) of peers'
-    certificates, `certificate_fingerprints` SHA-256 of their DER form in hexadecimal. The TLS
-    context decides which authorities are trusted.
+    """The configured peers. `certificate_names` are common names or alternative names (DNS, IP
+    address, URI) of their certificates, `certificate_fingerprints` the SHA-256 of the certificates
+    in DER form, in hexadecimal. The TLS context decides which authorities are trusted.
     """
 
     secret: str | None = field(default=None, repr=False)
@@ -42,7 +42,7 @@ class Authorisation:
     anonymous_reads: bool = True
 
     def is_peer(self, certificate: Mapping[str, Any] | None, der: bytes | None) -> bool:
-        """True if a client certificate, verified by TLS, is a peer's."""
+        """True if a client certificate, already verified by TLS, is a peer's."""
         if not certificate or der is None:
             return False
         if hashlib.sha256(der).hexdigest() in self.certificate_fingerprints:
@@ -62,7 +62,7 @@ def _names(certificate: Mapping[str, Any]) -> set[str]:
 
 
 def is_loopback(host: str) -> bool:
-    """True if traffic to this address stays on this machine."""
+    """True if traffic to this address does not leave the machine."""
     try:
         return ipaddress.ip_address(host.partition("%")[0]).is_loopback
     except ValueError:

@@ -1,7 +1,7 @@
-"""Work of a request that begins where the request is read, not in the next turn of the event loop.
+"""Starts the work of a request where the request is read, not in the next turn of the event loop.
 
-A task makes its first step a turn later. A commit waits for several requests one after the other, a
-Produce and the Fetches of followers, and for such a turn in each of them.
+A task makes its first step one turn later. A commit waits for several requests one after the other,
+a Produce and the followers' Fetches, and would wait for such a turn in each of them.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ Result = TypeVar("Result")
 
 
 def begun_at_once(work: Coroutine[Any, Any, Result]) -> Result | Awaitable[Result]:
-    """Make the first step of `work`, which must not ask for its task in it; its result, or an
-    awaitable of the rest, which raises errors of the first step, too.
+    """Make the first step of `work`, which must not use its task in that step. Returns the result,
+    or an awaitable of the rest, which also raises errors of the first step.
     """
     try:
         waiting = work.send(None)
     except StopIteration as ended:
         result: Result = ended.value
         return result
-    except Exception as error:  # noqa: BLE001 - for whoever awaits it
+    except Exception as error:  # noqa: BLE001 - raised to the caller that awaits it
         failed: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         failed.set_exception(error)
-        failed.exception()  # taken note of: the connection may be lost before anybody awaits it
+        failed.exception()  # counts as retrieved: a lost connection never awaits it
         return failed
     return _Rest(work, waiting)
 
 
 class _Rest(Generic[Result]):
-    """The steps behind the first one, which waits for `waiting`."""
+    """The steps after the first one, which waits for `waiting`."""
 
     def __init__(self, work: Coroutine[Any, Any, Result], waiting: object) -> None:
         self._work = work
@@ -43,7 +43,7 @@ class _Rest(Generic[Result]):
             thrown: BaseException | None = None
             try:
                 yield waiting
-            except BaseException as error:  # noqa: BLE001 - the work's, a cancellation above all
+            except BaseException as error:  # noqa: BLE001 - for the work, mostly a cancellation
                 thrown = error
             try:
                 waiting = work.send(None) if thrown is None else work.throw(thrown)

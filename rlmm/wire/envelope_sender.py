@@ -1,5 +1,5 @@
-"""Sends an envelope to another node, on a connection of its own: its answer may take long, and
-answers come in the order of requests.
+"""Sends an envelope to a different node, on its own connection: the answer may take long, and
+answers on a connection come in the order of the requests.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rlmm.wire.frames import VERSIONS, Api
 from rlmm.wire.peer_connection import PeerConnection, PeerSecurity, open_connection
 
 CONNECT_DEADLINE_S = 5.0
-"""The deadline of TCP, TLS and logging in together."""
+"""The deadline of TCP, TLS and login together."""
 
 
 async def send_envelope(
@@ -27,7 +27,7 @@ async def send_envelope(
     envelope: Envelope,
     deadline_s: float,
 ) -> bytes:
-    """The answer's data. PeerFailedError: none in time; `sent` False: nothing was done there."""
+    """The answer's data. PeerFailedError: no answer in time; `sent` False: it had no effect."""
     name = f"{address[0]}:{address[1]}"
     connection: PeerConnection | None = None
     asked = False
@@ -53,18 +53,19 @@ async def send_envelope(
         raise PeerFailedError(f"{name}: {what}", sent=asked, late=True) from error
     finally:
         if connection is not None:
-            connection.abort("it was answered, or is awaited no longer")
+            connection.abort("it was answered, or is no longer awaited")
 
 
 def _version(connection: PeerConnection) -> int:
-    """The version of envelopes that the peer takes. PeerFailedError for an older release, which
-    takes none.
+    """The version of envelopes that the peer supports. PeerFailedError if its older release
+    supports none.
     """
     version = VERSIONS[Api.ENVELOPE][1]
     low, high = connection.versions.get(Api.ENVELOPE, (0, -1))
     if not low <= version <= high:
         raise PeerFailedError(
-            f"{connection.name} takes no requests from other nodes: its release is older",
+            f"{connection.name} takes no requests from other nodes: its release is older, upgrade "
+            "it",
             unsupported_version=True,
             sent=False,
         )
@@ -80,10 +81,10 @@ def _data(name: str, version: int, frame: bytes) -> bytes:
         case 0, bytes(data):
             return data
         case ErrorCode.broker_not_available.value, _:
-            raise PeerFailedError(f"{name}: it starts or stops just now", sent=False)
+            raise PeerFailedError(f"{name}: it is starting or stopping", sent=False)
         case ErrorCode.cluster_authorization_failed.value, _:
             raise PeerFailedError(
-                f"{name}: it does not take this node for one of the cluster; compare the quorum's "
+                f"{name}: it does not accept this node as one of the cluster; compare the quorum's "
                 "secret file, or peer_names with this node's certificate",
                 sent=False,
             )

@@ -1,6 +1,6 @@
 """Requests and responses as frames: the APIs, headers, bodies. Pure.
 
-A frame here follows the four bytes of its size.
+A frame here does not include the four bytes of its size, unless a function says so.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rlmm.wire import private_fields, schema
 
 CLIENT_ID = b"strandline"
 REQUEST_HEAD = struct.Struct(">hhi")
-"""API key, version, correlation id: in every request header."""
+"""API key, version and correlation id, the start of every request header."""
 SIZE = struct.Struct(">i")
 _SIZE_AND_CORRELATION = struct.Struct(">ii")
 
@@ -67,7 +67,7 @@ VERSIONS: Mapping[int, tuple[int, int]] = {
     Api.REMOVE_RAFT_VOTER: (0, 0),
     Api.UPDATE_RAFT_VOTER: (0, 0),
 }
-"""Lowest and highest version of each API; peers' own APIs have one version."""
+"""The lowest and highest version of each API, inclusive; APIs between peers have one version."""
 
 _OWN_REQUESTS: Mapping[tuple[int, int], type[Any]] = {
     (52, 2): private_fields.VoteRequest,
@@ -81,7 +81,7 @@ _OWN_RESPONSES: Mapping[tuple[int, int], type[Any]] = {
 
 
 class UnsupportedVersionError(FrameError):
-    """An API or a version that is not served."""
+    """A request with an API or version that is not supported."""
 
     def __init__(self, api_key: int, version: int, correlation_id: int) -> None:
         super().__init__(f"API key {api_key} version {version} is not served here")
@@ -92,7 +92,7 @@ class UnsupportedVersionError(FrameError):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A decoded request; `body` as in `schema`."""
+    """A decoded request; `body` in the form of `schema`."""
 
     api: Api
     version: int
@@ -113,7 +113,7 @@ def response_type(api_key: int, version: int) -> type[Any]:
 
 
 def load_schemas() -> None:
-    """Import and compile all schemas, which requests would do while a loop waits; takes a while."""
+    """Import and compile all schemas, which otherwise delays the first request of each kind."""
     for api, (low, high) in VERSIONS.items():
         for version in range(low, high + 1):
             schema.load(request_type(api, version))
@@ -121,7 +121,7 @@ def load_schemas() -> None:
 
 
 def decode_request(frame: bytes) -> Request:
-    """Decode a request. FrameError: malformed. UnsupportedVersionError: not served."""
+    """Decode a request. FrameError: malformed. UnsupportedVersionError: not supported."""
     if len(frame) < REQUEST_HEAD.size:
         raise FrameError(f"{len(frame)} bytes are not a request")
     api_key, version, correlation_id = REQUEST_HEAD.unpack_from(frame)
@@ -139,25 +139,25 @@ def read_request(
     *,
     exact: bool = True,
 ) -> tuple[str | None, schema.Values]:
-    """The client id and the body. FrameError: malformed, or, if `exact`, with bytes behind it."""
+    """The client id and the body. FrameError: malformed, or, if `exact`, followed by more bytes."""
     client_id, at = schema.read_client_id(frame, REQUEST_HEAD.size)
     if entity.__header_schema__.__version__ >= 2:
         at = schema.skip_tagged_fields(frame, at)
     body, end = schema.read(entity, frame, at, elements_max)
     if exact and end != len(frame):
-        raise FrameError(f"{len(frame) - end} bytes behind the end of the request")
+        raise FrameError(f"{len(frame) - end} bytes after the end of the request")
     return client_id, body
 
 
 def encode_request(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """The frame of a request, with its size in front."""
+    """The frame of a request, including its size."""
     return write_request(request_type(api, version), correlation_id, body, CLIENT_ID)
 
 
 def write_request(
     entity: type[Any], correlation_id: int, body: Mapping[str, Any], client_id: bytes
 ) -> bytes:
-    """The frame of a request of this schema, with its size in front."""
+    """The frame of a request of this schema, including its size."""
     frame = bytearray(SIZE.size)
     frame += REQUEST_HEAD.pack(entity.__api_key__, entity.__version__, correlation_id)
     frame += struct.pack(">h", len(client_id)) + client_id
@@ -169,7 +169,7 @@ def write_request(
 
 
 def decode_response(api: Api, version: int, frame: bytes) -> schema.Values:
-    """The body of a response whose correlation id was checked. FrameError: malformed."""
+    """The body of a response whose correlation id was checked before. FrameError: malformed."""
     return read_response(response_type(api, version), frame)
 
 
@@ -182,20 +182,20 @@ def read_response(
         at = schema.skip_tagged_fields(frame, at)
     body, end = schema.read(entity, frame, at, elements_max)
     if end != len(frame):
-        raise FrameError(f"{len(frame) - end} bytes behind the end of the response")
+        raise FrameError(f"{len(frame) - end} bytes after the end of the response")
     return body
 
 
 def encode_response(api: Api, version: int, correlation_id: int, body: Mapping[str, Any]) -> bytes:
-    """The frame of an answer, with its size in front."""
+    """The frame of a response, including its size."""
     return bytes(write_response(response_type(api, version), correlation_id, body))
 
 
 def write_response(
     entity: type[Any], correlation_id: int, body: Mapping[str, Any], elsewhere_bytes: int = 0
 ) -> bytearray:
-    """The frame of an answer of this schema, with its size in front, in which `elsewhere_bytes` of
-    `schema.Elsewhere` count.
+    """The frame of a response of this schema, including its size, which also counts the
+    `elsewhere_bytes` of `schema.Elsewhere`.
     """
     frame = bytearray(_SIZE_AND_CORRELATION.size)
     if entity.__header_schema__.__version__ >= 1:

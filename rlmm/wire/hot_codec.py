@@ -1,7 +1,8 @@
-"""Fetch 18 and Produce 13, one partition each, as fixed layouts: a tenth of the general cost. Pure.
+"""Fetch 18 and Produce 13 of one partition as fixed layouts, at a tenth of the cost of `schema`.
+Pure.
 
-Every commit of every node goes through these four messages. Any other shape gives None and is read
-by `schema`, with which a property test compares this file.
+Every commit of every node uses these four messages. A message of any other shape gives None and is
+read by `schema`, with which a property test compares this file.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ class ProducedRecords(NamedTuple):
 
 
 class HotCodec:
-    """The codec of the frequent messages, for one cluster and topic. Frames to send have their size
-    in front, frames read have not.
+    """The codec of the frequent messages, for one cluster and topic. Encoded frames include their
+    size, frames to decode do not.
     """
 
     def __init__(self, cluster_id: str, topic_id: bytes) -> None:
@@ -72,7 +73,7 @@ class HotCodec:
         )
 
     def encode_fetch(self, request: FetchRequest, correlation_id: int) -> bytes:
-        """A replica's Fetch that counts."""
+        """A Fetch of a replica with `counts` True."""
         parts, body = self._fetch_parts, self._fetch_body
         size = _HEAD.size - SIZE.size + body.size
         head = _HEAD.pack(size, 1, FETCH_VERSION, correlation_id, len(CLIENT_ID), CLIENT_ID, 0)
@@ -85,7 +86,7 @@ class HotCodec:
         )  # fmt: skip
 
     def decode_fetch(self, frame: bytes, at: int) -> FetchRequest | None:
-        """The body at `at`; None unless it is a replica's, of this cluster and topic."""
+        """The body at `at`; None unless it is a replica's Fetch for this cluster and topic."""
         if len(frame) - at != self._fetch_body.size:
             return None
         (
@@ -110,7 +111,7 @@ class HotCodec:
         self._fetched = struct.Struct(f">i{len(start)}shqqq5s")
 
     def encode_fetched(self, response: FetchResponse, data: bytes, correlation_id: int) -> bytes:
-        """The answer to a replica, with `data`."""
+        """The answer to a replica, with the records in `data`."""
         tail = _fetched_tail(response)
         length = bytearray()
         schema.write_uvarint(length, len(data) + 1)
@@ -124,7 +125,7 @@ class HotCodec:
         return b"".join((SIZE.pack(size), body, length, data, tail))
 
     def decode_fetched(self, frame: bytes) -> tuple[FetchResponse, bytes] | None:
-        """The answer and its records; None for another topic, or with a top-level error."""
+        """The answer and its records; None for a different topic, or with a top-level error."""
         layout = self._fetched
         if len(frame) <= layout.size:
             return None
@@ -165,7 +166,7 @@ class HotCodec:
         return b"".join((head, body, length, records, tail))
 
     def decode_produce(self, frame: bytes, at: int) -> ProducedRecords | None:
-        """The body at `at`; None unless it is plain and for this topic."""
+        """The body at `at`; None unless it is not transactional and for this topic."""
         layout = self._produce_body
         if len(frame) - at <= layout.size:
             return None
@@ -191,7 +192,7 @@ class HotCodec:
         self._produced = struct.Struct(f">ii{len(start)}shq{len(middle)}sii4sB6s")
 
     def encode_produced(self, answer: ProduceAnswer, correlation_id: int) -> bytes:
-        """The answer to a peer."""
+        """The answer to a peer's Produce."""
         layout, parts = self._produced, self._produced_parts
         return layout.pack(
             layout.size - SIZE.size, correlation_id, parts[0], answer.error.value,
@@ -201,7 +202,7 @@ class HotCodec:
 
     def decode_produced(self, frame: bytes) -> ProduceAnswer | None:
         """Decode the answer to a Produce; None unless it has the shape that `encode_produced`
-        gives.
+        writes.
         """
         layout = self._produced
         if len(frame) != layout.size - SIZE.size:

@@ -1,7 +1,7 @@
-"""A leader's address in messages that name one (KIP-853): lists of endpoints in the requests of a
-new or a resigning leader, NodeEndpoints in answers. Pure.
+"""A leader's address in messages that name a leader (KIP-853): lists of endpoints in the requests
+of a new or a resigning leader, NodeEndpoints in answers. Pure.
 
-Impossible addresses are ignored: they are a hint, and the message is about something else.
+Impossible addresses are ignored: they are a hint, and the rest of the message is still valid.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ PORT_MAX = 65_535
 
 
 def is_reachable(host: str, port: int) -> bool:
-    """True if it can be an address."""
+    """True if the host and port can be an address."""
     return 0 < len(host) <= HOST_CHARACTERS_MAX and 0 < port <= PORT_MAX
 
 
 def endpoints(request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> list[Values]:
-    """`leader_endpoints` of a request."""
+    """The `leader_endpoints` of a request."""
     if request.leader_at is None:
         return []
     host, port = request.leader_at
@@ -30,13 +30,13 @@ def endpoints(request: BeginQuorumEpochRequest | EndQuorumEpochRequest) -> list[
 
 
 def read_endpoints(body: Values) -> tuple[str, int] | None:
-    """The endpoint of our listener."""
+    """The endpoint of the quorum's listener; None if there is none that can be an address."""
     named = (each for each in body["leader_endpoints"] if each["name"] == LISTENER_NAME)
     return _first(named)
 
 
 def node_endpoints(response: PeerResponse) -> list[Values]:
-    """`node_endpoints` of an answer."""
+    """The `node_endpoints` of an answer."""
     if response.leader_at is None:
         return []
     host, port = response.leader_at
@@ -44,7 +44,7 @@ def node_endpoints(response: PeerResponse) -> list[Values]:
 
 
 def read_node_endpoints(body: Values, leader_id: int) -> tuple[str, int] | None:
-    """The leader's endpoint."""
+    """The leader's endpoint; None if there is none that can be an address."""
     return _first(each for each in body["node_endpoints"] if each["node_id"] == leader_id)
 
 

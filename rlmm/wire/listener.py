@@ -1,6 +1,6 @@
 """The quorum's listener: Kafka's protocol in front of a `QuorumServer`.
 
-`Answers` knows the meaning of requests; here are the socket, the clients' identity, and bounds.
+`Answers` interprets the requests; this file has the socket, the clients' identity, and the bounds.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ REFUSALS_PER_TICK_MAX = 10
 
 
 class QuorumListener:
-    """One listening socket. `start` it, `close` it.
+    """One listening socket, between `start` and `close`.
 
-    `trouble` is told once a second while clients that do not log in wait for their share.
+    `trouble` is called once a second while clients that do not log in wait for their share.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class QuorumListener:
         self._refusals = 0
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port, which the system chooses if `port` is 0. OSError if that
+        """Listen; returns the port, which the system chooses if `port` is 0. Raises OSError if that
         fails.
         """
         loop = asyncio.get_running_loop()
@@ -119,7 +119,7 @@ class QuorumListener:
             self._server = None
 
     def use_tls(self, tls: ssl.SSLContext) -> None:
-        """Use another TLS context for new connections; the present ones keep theirs."""
+        """Use this TLS context for new connections; the present ones keep theirs."""
         if self._handshakes is not None:
             self._handshakes.tls = tls
 
@@ -127,7 +127,7 @@ class QuorumListener:
     def connection_count(self) -> int:
         return len(self._connections)
 
-    # ---- what connections ask for
+    # ---- calls of the connections
 
     def _connection(self) -> ServerConnection:
         return ServerConnection(self)
@@ -137,7 +137,7 @@ class QuorumListener:
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
         if not self._open:
-            return None  # it came while the listener was closing
+            return None  # it was accepted while the listener was closing
         if len(self._connections) >= self.limits.connections_max and not self._made_room():
             self.refused(connection.name, "there is no room for another connection of a peer")
             return None
@@ -155,13 +155,13 @@ class QuorumListener:
         self._connections.discard(connection)
 
     def refused(self, who: str, why: str) -> None:
-        """Log a refusal; of a flood only the first ones."""
+        """Log a refusal; only the first REFUSALS_PER_TICK_MAX of each second."""
         self._refusals += 1
         if self._refusals <= REFUSALS_PER_TICK_MAX:
             log.warning("quorum listener of node %d: %s %s", self._node_id, who, why)
 
     def _made_room(self) -> bool:
-        """End the idlest connection that is not a peer's, so that a peer gets in."""
+        """End the client connection that was idle longest, so that a peer can connect."""
         others = [each for each in self._connections if not each.is_peer]
         if not others:
             return False
@@ -181,9 +181,9 @@ class QuorumListener:
         if (short := self.share.short_of()) is not None:
             others = sum(not each.is_peer for each in self._connections)
             self._trouble(
-                f"clients that do not log in ask for more than they get together ({short}), and "
-                f"wait; {others} connections are open. Look who connects to the quorum's listener, "
-                "or let quorum.readers be `peers`"
+                f"clients that do not log in request more than their common share ({short}), and "
+                f"wait; {others} connections are open. Look which clients connect to the quorum's "
+                "listener, or set quorum.readers to `peers`"
             )
         self.share.next_second()
         for connection in tuple(self._connections):

@@ -34,10 +34,10 @@ from rlmm.wire.served_log import ListenerAmbient, ServedLog
 from rlmm.wire.server_connection import Caller, DisconnectError, ListenerLimits
 
 REMOVE_VOTER_WAIT_MS = 30_000
-"""The wait for the removal of a voter: RemoveRaftVoter carries no time-out."""
+"""The wait for the removal of a voter: RemoveRaftVoter has no time-out field."""
 
 ADD_VOTER_WAIT_MS_MAX = 60_000
-"""The upper bound of an admin's wait: meanwhile no other change of voters may begin."""
+"""The longest wait of an admin: meanwhile no other change of voters may begin."""
 
 Begun = bytes | Awaitable[bytes]
 
@@ -46,9 +46,7 @@ _ALL_ACKS = -1
 
 
 class Answers:
-    """The answers of one listener. `refused` takes a line for the log: the client, and the
-    reason.
-    """
+    """The answers of one listener. `refused` logs a refusal: it takes the client and the reason."""
 
     def __init__(
         self,
@@ -78,7 +76,7 @@ class Answers:
         self._reads = ReadAnswers(server, self._codec, served, ambient, limits, share)
 
     def begin(self, caller: Caller, frame: bytes) -> Begun:
-        """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""
+        """The answer's frame, or an awaitable of it. Raises FrameError and DisconnectError."""
         if caller.is_peer:
             begun = self._begin_hot(frame)
             if begun is not None:
@@ -94,7 +92,7 @@ class Answers:
             self._authorise(caller, request)
             return self._begin(request)
         except RequestRefusedError as error:
-            self._refused(caller.name, f"sent {api.name} that is refused: {error}")
+            self._refused(caller.name, f"sent {api.name}, which is refused: {error}")
             return self._encode(request, refusal_body(request, error.code))
 
     def _begin_hot(self, frame: bytes) -> Begun | None:
@@ -158,15 +156,15 @@ class Answers:
         return self._encode(request, {"error_message": None, "auth_bytes": answer})
 
     def _authorise(self, caller: Caller, request: Request) -> None:
-        """Check the caller's rights. RequestRefusedError: only peers may. DisconnectError: only
-        peers may do anything.
+        """Check the caller's rights. RequestRefusedError: only peers may send this request.
+        DisconnectError: only peers may send any request.
         """
         if caller.is_peer:
             return
         if not self._authorisation.anonymous_reads:
             raise DisconnectError(
-                f"asks for {request.api.name} and is not a peer: log in as one; reading without "
-                "is switched off here"
+                f"sent {request.api.name} and is not a peer: log in as a peer; reading without a "
+                "login is disabled here"
             )
         if request.api not in READS or (request.api is Api.FETCH and replica_id(request.body) >= 0):
             raise RequestRefusedError(
@@ -228,7 +226,7 @@ class Answers:
         return changed()
 
     def _take(self, request: Request) -> Begun:
-        """Let the HTTP interface answer a peer's envelope."""
+        """Have the HTTP interface answer a peer's envelope."""
         take, body = self._envelopes.take, request.body
         if take is None:
             raise RequestRefusedError(
@@ -242,15 +240,15 @@ class Answers:
         return taken()
 
     def _produce(self, request: Request) -> Begun:
-        """A producer of any version: one batch list, acknowledged by the quorum.
+        """Answer a Produce of any version: one list of batches, acknowledged by the quorum.
 
-        Only another node of ours sets `forwarded`. Any other Produce is a client's, even of a stock
-        producer that logs in as a peer.
+        Only a different node of the cluster sets `forwarded`. A Produce without it is a client's,
+        even that of a stock producer that logs in as a peer.
         """
         body = request.body
         if body["acks"] == 0:
             raise DisconnectError(
-                "produces with acks=0: nobody would learn what became of it; use acks=all"
+                "produces with acks=0, so that it would not learn the outcome; use acks=all"
             )
         topics = body["topic_data"]
         if len(topics) != 1 or len(topics[0]["partition_data"]) != 1:
@@ -259,10 +257,12 @@ class Answers:
         name = topics[0].get("topic_id", topics[0].get("name"))
         if name not in (self._topic_id, OUR_TOPICS[0]) or partition["index"] != PARTITION:
             raise RequestRefusedError(
-                ErrorCode.unknown_topic_or_partition, f"there is {OUR_TOPICS[0]}-0 only"
+                ErrorCode.unknown_topic_or_partition, f"this listener has {OUR_TOPICS[0]}-0 only"
             )
         if body["transactional_id"] is not None:
-            raise RequestRefusedError(ErrorCode.invalid_request, "there are no transactions here")
+            raise RequestRefusedError(
+                ErrorCode.invalid_request, "transactions are not supported here"
+            )
 
         records = partition["records"] or b""
 
@@ -276,10 +276,12 @@ class Answers:
         return produced()
 
     def _unsupported(self, error: UnsupportedVersionError) -> bytes:
-        """ApiVersions lists the versions; a client that uses others is disconnected."""
+        """The answer to an ApiVersions of an unknown version. Any other request of an unsupported
+        version ends the connection (DisconnectError): ApiVersions lists the supported ones.
+        """
         if error.api_key != Api.API_VERSIONS:
             raise DisconnectError(
-                f"asks for API key {error.api_key} in version {error.version}, which ApiVersions "
+                f"sent API key {error.api_key} in version {error.version}, which ApiVersions "
                 "does not offer: use a newer or older client"
             ) from error
         body = {"error_code": ErrorCode.unsupported_version.value, "api_keys": _api_keys()}
@@ -290,14 +292,14 @@ class Answers:
 
 
 def replica_id(fetch: Values) -> int:
-    """The fetching replica, in any version: -1 for a consumer."""
+    """The id of the fetching replica, in any version; -1 for a consumer."""
     state = fetch.get("replica_state")
     found: int = fetch["replica_id"] if state is None else state["replica_id"]
     return found
 
 
 def produced_body(request: Values, answer: ProduceAnswer) -> Body:
-    """The answer to every partition of a Produce."""
+    """The answer to a Produce, equal for each of its partitions."""
     return {
         "responses": [
             {
@@ -323,7 +325,7 @@ def produced_body(request: Values, answer: ProduceAnswer) -> Body:
 
 
 def refusal_body(request: Request, code: ErrorCode) -> Body:
-    """`code` for the whole request, at the place where its API has one."""
+    """The body with `code` for the whole request, in the field that the request's API has."""
     if request.api is not Api.PRODUCE:
         return {"error_code": code.value, "error_message": None}
     body = produced_body(request.body, ProduceAnswer(Error.NONE))

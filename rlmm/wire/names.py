@@ -1,4 +1,4 @@
-"""Names on the quorum's wire: the topic, directory ids. Pure."""
+"""Names in the quorum's messages: the topic, directory ids. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rlmm.log.recovery import TOPIC
 
 PARTITION = 0
 KRAFT_TOPIC = "__cluster_metadata"
-"""The topic that `kafka-metadata-quorum` asks for; answered for our one partition."""
+"""The topic for which `kafka-metadata-quorum` asks; answered for the log's one partition."""
 
 OUR_TOPICS = (TOPIC, KRAFT_TOPIC)
 
@@ -19,7 +19,7 @@ _DIRECTORIES_MAX = 1024
 
 @lru_cache(_DIRECTORIES_MAX)
 def directory_bytes(text: str) -> bytes:
-    """The 16 bytes of a ReplicaKey's directory id; zeros if not told."""
+    """The 16 bytes of a ReplicaKey's directory id; zeros if it is unknown."""
     return bytes(Uuid.parse(text)) if text else bytes(ZERO_UUID)
 
 

@@ -1,4 +1,4 @@
-"""Reads a peer's answer about the one partition. Pure."""
+"""Reads a peer's answer about the log's one partition. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rlmm.wire.schema import Values
 
 
 def read_partition(api: Api, error: Error, partition: Values) -> tuple[PeerResponse, bytes]:
-    """The response and the bytes in it."""
+    """The response, and the records or snapshot bytes in it."""
     if api is Api.FETCH:
         return _read_fetched(error, partition)
     if api is Api.FETCH_SNAPSHOT:

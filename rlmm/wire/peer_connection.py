@@ -1,4 +1,4 @@
-"""One connection to another node of the quorum: requests pipelined, answers by correlation id."""
+"""One connection to a different node of the quorum: requests pipelined, matched by their ids."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ RESPONSE_BYTES_MAX = 16 << 20
 CORRELATION_MAX = 2**31
 UNACKNOWLEDGED_MAX_MS = 5_000
 """The time without an acknowledgement by the other machine after which a connection ends. TCP alone
-would try for a quarter of an hour, ever more seldom: after a cut of the network, a connection whose
-last request had a long deadline would hold up the next ones although the node can be reached again.
+would retry for a quarter of an hour, at growing intervals: after a network partition, a connection
+whose last request had a long deadline would delay the next ones although the node is reachable.
 """
 
 _LOGINS = ThreadPoolExecutor(2, thread_name_prefix="quorum-login")
-"""The threads for SCRAM's salted password, which takes milliseconds. They are not the loop's own: a
-disk may hang in all of those.
+"""The threads for SCRAM's salted password, which takes milliseconds. They are not the loop's own,
+all of which a hanging disk may block.
 """
 
 ApiVersions = dict[int, tuple[int, int]]
@@ -39,8 +39,8 @@ _SASL_ROUNDS_MAX = 4
 
 @dataclass(slots=True)
 class PeerSecurity:
-    """`tls` None: plain text; `credentials` None: this node's certificate logs in. Another `tls` is
-    for new connections.
+    """The security of connections to peers. `tls` None: plain text. `credentials` None: this node
+    authenticates by its certificate. A changed `tls` is used for new connections.
     """
 
     tls: ssl.SSLContext | None = None
@@ -54,7 +54,7 @@ class _Asked:
 
 
 class PeerConnection(asyncio.Protocol):
-    """Made by `open_connection`. `versions` are those the node announced."""
+    """A connection, made by `open_connection`. `versions` are those that the node announced."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -70,8 +70,8 @@ class PeerConnection(asyncio.Protocol):
         return self._lost is not None
 
     def ask(self, encode: Callable[[int], bytes]) -> asyncio.Future[bytes]:
-        """The answer to the frame that `encode` makes of a correlation id, or PeerFailedError.
-        Cancelling the future leaves the connection whole; its answer is dropped.
+        """The answer to the frame that `encode` makes for a correlation id, or PeerFailedError.
+        Cancelling the future keeps the connection open; the answer is dropped.
         """
         if self._lost is not None or self._transport is None:
             raise PeerFailedError(self._lost or "not connected", sent=False)
@@ -84,7 +84,7 @@ class PeerConnection(asyncio.Protocol):
         return asked.answer
 
     def abort(self, why: str) -> None:
-        """Close at once; all waiters hear `why`."""
+        """Close at once; every request under way fails with `why`."""
         if self._lost is None:
             self._lost = f"{self.name}: {why}"
         if self._transport is not None:
@@ -137,7 +137,7 @@ class PeerConnection(asyncio.Protocol):
     def _answered(self, frame: bytes) -> None:
         correlation_id = int.from_bytes(frame[:4])
         if not self._asked or self._asked[0].correlation_id != correlation_id:
-            self.abort(f"an answer to {correlation_id}, which was not asked next")
+            self.abort(f"an answer to {correlation_id}, which is not the oldest open request")
             return
         asked = self._asked.popleft()
         if not asked.answer.done():
@@ -158,7 +158,7 @@ async def open_connection(
             "certificate authority and the names in its certificate",
             sent=False,
         ) from error
-    except (OSError, ValueError) as error:  # UnicodeError: a name that no resolver takes
+    except (OSError, ValueError) as error:  # UnicodeError: an invalid host name
         raise PeerFailedError(f"{name}: cannot connect ({error})", sent=False) from error
     try:
         await _negotiate(connection)
@@ -207,7 +207,7 @@ async def _log_in(
         loop = asyncio.get_running_loop()
         message = await loop.run_in_executor(_LOGINS, client.answer, answer["auth_bytes"])
     if message is not None:
-        raise Refused(f"{connection.name} does not end the {credentials.mechanism} exchange")
+        raise Refused(f"{connection.name} does not finish the {credentials.mechanism} exchange")
 
 
 async def _exchange(

@@ -1,7 +1,7 @@
 """Requests to other nodes of the quorum over Kafka's protocol: `rlmm.quorum.network_ports.Peers`.
 
-Three connections to a node, each opened when it is needed: answers come in the order of requests,
-and neither a waiting Fetch nor a Produce until its commit may delay a Vote.
+Each node has up to three connections, each opened when it is needed: answers come in the order of
+the requests, and neither a waiting Fetch, nor a Produce until its commit, may delay a Vote.
 """
 
 from __future__ import annotations
@@ -37,17 +37,19 @@ from rlmm.wire.schema import Values
 log = logging.getLogger(__name__)
 
 FEATURES_VERSION = 3
-"""The first version of ApiVersions that has features (KIP-584)."""
+"""The first version of ApiVersions with features (KIP-584)."""
 _LEVELS_BEFORE_FEATURES = FeatureLevels(1, 1)
 
 _KEPT_OUT = (ssl.SSLError, Refused, InvalidRequest, FrameError)
-"""Causes of a failed connection that do not pass: certificate, secret, another kind of listener."""
+"""Causes of a failed connection that only an operator can remove: certificate, secret, or a
+listener of a different kind.
+"""
 
 Encode = Callable[[int], bytes]
 
 
 class Lane(Enum):
-    """Kinds of requests with a connection of their own."""
+    """The kinds of requests, each with its own connection."""
 
     FETCH = "fetch"
     PRODUCE = "produce"
@@ -56,8 +58,8 @@ class Lane(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PeerLimits:
-    """`connect_timeout_ms` covers TCP, TLS and logging in. After a failure, the next attempt waits
-    `reconnect_backoff_ms`, twice as long each time up to the maximum (Kafka's names).
+    """`connect_timeout_ms` covers TCP, TLS and login. After a failure, the next attempt waits
+    `reconnect_backoff_ms`, doubled at each failure up to the maximum (Kafka's names).
     """
 
     connect_timeout_ms: int = 2_000
@@ -67,7 +69,7 @@ class PeerLimits:
 
 
 class WirePeers:
-    """The connections to other nodes, on one event loop. `monotonic` gives seconds."""
+    """The connections to other nodes, on one event loop. `monotonic` returns seconds."""
 
     def __init__(
         self,
@@ -139,8 +141,8 @@ class WirePeers:
         return self._refused_produce(node_id, frame) if answer is None else answer
 
     def _refused_produce(self, node_id: int, frame: bytes) -> NoReturn:
-        """Raise a refusal that is no ProduceAnswer: of a listener that did not ask its quorum, or
-        with an error that this release does not know.
+        """Raise the error of a response that is not a ProduceAnswer: the listener refused it
+        without the quorum, or with an error that this release does not know.
         """
         try:
             body = frames.decode_response(Api.PRODUCE, PRODUCE_VERSION, frame)
@@ -162,7 +164,7 @@ class WirePeers:
     async def _read_only(
         self, node_id: int, api: Api, version: int, body: Values, deadline_ms: int
     ) -> Values:
-        """The answer to a question that any client may put. PeerFailedError."""
+        """The answer to a request that any client may send. Raises PeerFailedError."""
         frame = await self._link(node_id, Lane.EPOCH).ask(
             api,
             version,
@@ -200,7 +202,7 @@ class WirePeers:
                 name, address, self._security, new_nonce=self._new_nonce
             )
         except PeerFailedError as error:
-            # Once, and not of a node that is down, which comes back by itself.
+            # Logged once, and not for a node that is down, which comes back by itself.
             somebody_has_to_act = isinstance(error.__cause__, _KEPT_OUT)
             if somebody_has_to_act and self._kept_out.get(node_id) != str(error):
                 self._kept_out[node_id] = str(error)
@@ -238,7 +240,7 @@ class WirePeers:
 
 
 class _Link:
-    """One lane to one node: the connection, or the time of the next attempt."""
+    """One kind of requests to one node: the connection, or the time of the next attempt."""
 
     def __init__(
         self,
@@ -259,7 +261,7 @@ class _Link:
         self._in_flight = 0
 
     async def ask(self, api: Api, version: int, encode: Encode, deadline_ms: int) -> bytes:
-        """The answer's frame. PeerFailedError."""
+        """The answer's frame. Raises PeerFailedError."""
         if self._in_flight >= self._limits.requests_in_flight_max:
             raise PeerFailedError(f"{self.name}: too many requests under way", sent=False)
         self._in_flight += 1
@@ -301,7 +303,7 @@ class _Link:
             self._connection.abort(why)
 
     async def ended(self) -> None:
-        """Wait for the end of the connections, after `close`."""
+        """Wait until a connection attempt has ended, after `close`."""
         if self._opening is not None:
             await asyncio.gather(self._opening, return_exceptions=True)
 
@@ -315,10 +317,10 @@ class _Link:
                     sent=False,
                 )
             opening = self._opening = asyncio.create_task(self._open_once())
-            # All who waited may have given up by then.
+            # All callers that waited may have given up by then: mark its error as retrieved.
             opening.add_done_callback(lambda task: task.cancelled() or task.exception())
         try:
-            # Others may wait for the same connection: one that gives up must not cancel it.
+            # Several callers may wait for one connection: one that gives up must not cancel it.
             return await asyncio.shield(opening)
         except asyncio.CancelledError:
             if opening.cancelled():  # by `close`, not this caller

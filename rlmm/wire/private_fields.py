@@ -1,4 +1,4 @@
-"""Tagged fields of our own in Kafka's messages, from tag 10000 on: stock software skips them.
+"""Strandline's own tagged fields in Kafka's messages, from tag 10000 on: stock software skips them.
 
 kio reads field types when a schema is used, so annotations here are types, not text.
 """
@@ -59,14 +59,14 @@ class FetchRequest(fetch_request.FetchRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceRequest(produce_request.ProduceRequest):
-    """`forwarded`: by a node; only the leader takes it then."""
+    """`forwarded`: a node passes it on; then only the leader accepts it."""
 
     forwarded: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProduceResponsePartition(produce_response.PartitionProduceResponse):
-    """`appended`: despite the error the records may be committed."""
+    """`appended`: the records may be committed despite the error."""
 
     appended: bool = field(metadata={"kafka_type": "bool", "tag": 10000}, default=False)
 

@@ -1,7 +1,7 @@
-"""The quorum's RPCs: `rlmm.raft.messages` to bodies of Kafka's messages and back. Pure.
+"""Converts the quorum's RPCs between `rlmm.raft.messages` and bodies of Kafka's messages. Pure.
 
-Bodies are those of `schema`, in the one version of `frames.VERSIONS` that peers speak. Reading a
-request checks its cluster id, topic and partition, in this order (KafkaRaftClient does the same).
+Bodies have the form of `schema`, in the one version of `frames.VERSIONS` that peers use. Reading a
+request checks its cluster id, topic and partition, in this order, like KafkaRaftClient.
 """
 
 from __future__ import annotations
@@ -42,17 +42,17 @@ from rlmm.wire.peer_answers import read_partition
 from rlmm.wire.schema import Values
 
 NOT_A_HIGH_WATERMARK = 2**63 - 1
-"""The value in a Fetch of a replica without KIP-1166."""
+"""The value of the high watermark in a Fetch of a replica without KIP-1166."""
 
 KRAFT_VERSIONS = (0, 1)
-"""The supported versions of `kraft.version`; voters are in the log from 1 on."""
+"""The supported versions of `kraft.version`; from 1 on the log contains the voters."""
 
 Body = Mapping[str, Any]
 _ERRORS = {error.value: error for error in Error}
 
 
 class RequestRefusedError(Exception):
-    """A request that is answered with `code` and goes no further."""
+    """A request that is answered with the error `code` and not processed further."""
 
     def __init__(self, code: ErrorCode, message: str) -> None:
         super().__init__(message)
@@ -78,16 +78,16 @@ class QuorumCodec:
         self._topic_id = topic_id
 
     def check_cluster(self, cluster_id: str | None, *, told: bool = True) -> None:
-        """`told`: a request without a cluster id is refused, too."""
+        """Raise RequestRefusedError for a different cluster id; with `told` also for none."""
         if cluster_id != self._cluster_id and (told or cluster_id is not None):
             raise RequestRefusedError(
                 ErrorCode.inconsistent_cluster_id,
-                f"it is of cluster {cluster_id!r} and this is cluster {self._cluster_id!r}: check "
-                "the addresses of the quorum's nodes and what their directories were formatted for",
+                f"it is for cluster {cluster_id!r} and this is cluster {self._cluster_id!r}: check "
+                "the addresses of the quorum's nodes, and the cluster in each meta.properties",
             )
 
     def only_partition(self, topics: Any, name_field: str, index_field: str) -> Values:
-        """The one partition of the one topic."""
+        """The request's one partition of the one topic. RequestRefusedError for any other."""
         if len(topics) != 1 or len(topics[0]["partitions"]) != 1:
             raise RequestRefusedError(
                 ErrorCode.invalid_request, "exactly one partition of one topic is asked for"
@@ -107,11 +107,11 @@ class QuorumCodec:
         return self.only_partition(body["topics"], name_field, index_field)
 
     def request_body(self, request: PeerRequest) -> Body:
-        """The body that a peer sends."""
+        """The body of a peer's request."""
         return _CODECS[api_of(request)][1](self, request)
 
     def read_request(self, api: Api, body: Values) -> PeerRequest:
-        """Read a peer's request. RequestRefusedError for another cluster, topic or partition."""
+        """Decode a peer's request. RequestRefusedError for a wrong cluster, topic or partition."""
         return _CODECS[api][2](self, body)
 
     def _vote_body(self, request: VoteRequest) -> Body:
@@ -289,7 +289,7 @@ class QuorumCodec:
         return UpdateVoterRequest(body["current_leader_epoch"], voter)
 
     def response_body(self, response: PeerResponse, data: bytes) -> Body:
-        """The body of an answer to a peer; `data` are the bytes it announces."""
+        """The body of an answer to a peer; `data` are its records or snapshot bytes."""
         if isinstance(response, UpdateVoterResponse):
             host, port = response.leader_at or ("", 0)
             leader = _leader(response) | {"host": host, "port": port}
@@ -318,14 +318,16 @@ class QuorumCodec:
         return {"topics": [{"topic_name": TOPIC, "partitions": [partition]}]}
 
     def read_response(self, api: Api, body: Values) -> tuple[PeerResponse, bytes]:
-        """The response and the bytes in it. PeerRefusedError; FrameError for another shape."""
+        """The response, and the records or snapshot bytes in it. PeerRefusedError: an error for the
+        whole request. FrameError: a different shape.
+        """
         if api is Api.UPDATE_RAFT_VOTER:
             return _read_updated_voter(body), b""
         if body["error_code"]:
             raise PeerRefusedError(body["error_code"])
         topics = body["responses"] if api is Api.FETCH else body["topics"]
         if len(topics) != 1 or len(topics[0]["partitions"]) != 1:
-            raise FrameError("the answer is not of exactly one partition")
+            raise FrameError("the answer is not about exactly one partition")
         partition = topics[0]["partitions"][0]
         code = partition["error_code"]
         if code not in _ERRORS:
@@ -353,14 +355,14 @@ class QuorumCodec:
 
 
 def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
-    """The voter that asks to join. RequestRefusedError if it has no identity, or the others could
-    not reach it.
+    """The voter that asks to join. RequestRefusedError if it has no identity, or the other voters
+    could not reach it.
     """
     endpoints = tuple(Endpoint(each["name"], each["host"], each["port"]) for each in listeners)
     if key.node_id < 0 or not key.directory_id:
         raise RequestRefusedError(
             ErrorCode.invalid_request,
-            f"a voter has a node id and a directory id, and this is {key.node_id} with "
+            f"a voter has a node id and a directory id, and this one is {key.node_id} with "
             f"{key.directory_id or 'none'}: take them from its meta.properties",
         )
     reachable = all(
@@ -370,8 +372,8 @@ def reachable_voter(key: ReplicaKey, listeners: Any) -> Voter:
     if not reachable or LISTENER_NAME not in {each.name for each in endpoints}:
         raise RequestRefusedError(
             ErrorCode.invalid_request,
-            f"the voter's listeners must have one named {LISTENER_NAME}, each with host and port: "
-            "the others would not reach it",
+            f"the voter's listeners must include one named {LISTENER_NAME}, each with host and "
+            "port: else the other voters could not reach it",
         )
     return Voter(key, endpoints)
 
@@ -428,5 +430,5 @@ _APIS = {request: api for api, (request, _, _) in _CODECS.items()}
 
 
 def api_of(request: PeerRequest) -> Api:
-    """The API that carries it."""
+    """The API of this kind of request."""
     return _APIS[type(request)]

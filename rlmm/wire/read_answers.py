@@ -1,6 +1,6 @@
-"""Answers to requests that need no login, so that Kafka's own tools can look at the quorum.
+"""Answers to requests that need no login, so that Kafka's own tools can inspect the quorum.
 
-Sources: KafkaApis and ControllerApis of Kafka 4.3, and its clients' use of the answers.
+Sources: KafkaApis and ControllerApis of Kafka 4.3, and how Kafka's clients use the answers.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ LISTENER_NAME = "QUORUM"
 POLL_S = 0.05
 
 LATEST = (-1, -3)
-"""Timestamps of ListOffsets: the end, and the largest timestamp's (nearly our last one)."""
+"""Timestamps of ListOffsets: the end, and the largest timestamp (about that of the last record)."""
 EARLIEST = (-2, -4)
-"""The start of the log and of its local part."""
+"""Timestamps of ListOffsets: the start of the log, and of its local part, which is the same."""
 
 
 class ReadAnswers:
@@ -53,10 +53,10 @@ class ReadAnswers:
         self._sleep = ambient.sleep
         self._to_wall_ms = ambient.to_wall_ms
         self.waiting = 0
-        """Number of consumers that wait for records, each of which looks every `POLL_S`."""
+        """The number of consumers that wait for records; each polls every `POLL_S`."""
 
     def begin(self, request: Request) -> bytes | Coroutine[Any, Any, bytes]:
-        """An answer, or an awaitable of it. RequestRefusedError."""
+        """The answer's frame, or an awaitable of it. Raises RequestRefusedError."""
         if request.api is Api.FETCH:
             return self._fetch(request)
         if request.api is Api.DESCRIBE_QUORUM:
@@ -71,10 +71,10 @@ class ReadAnswers:
         return _encode(request, body)
 
     def _metadata(self, body: Values, view: ListenerView) -> Body:
-        # Only the leader: admin clients ask any broker for the quorum, and only it can answer.
+        # Only the leader: admin clients ask any broker about the quorum, and only it can answer.
         nodes = [node for node in view.nodes if node[0] == view.leader_id] or view.nodes
         asked = body["topics"]
-        # Each once, as Kafka does.
+        # Each topic once, as Kafka does.
         each = {(t["name"], t.get("topic_id")): t for t in asked or ()}.values()
         topics = [self._asked_topic(t, view) for t in each] if asked else [self._topic(view)]
         return {
@@ -125,10 +125,10 @@ class ReadAnswers:
         }
 
     def _find_coordinator(self, body: Values, _view: ListenerView) -> Body:
-        """There are no groups: a consumer that is told to try again reads without one."""
+        """The answer that there is no coordinator, after which a consumer reads without a group."""
         error = {
             "error_code": ErrorCode.coordinator_not_available.value,
-            "error_message": "there are no consumer groups here",
+            "error_message": "consumer groups are not supported here",
             "node_id": -1,
             "port": -1,
         }
@@ -202,7 +202,9 @@ class ReadAnswers:
         }
 
     async def _fetch(self, request: Request) -> bytes:
-        """A consumer's: committed records; one partition is ours, others are unknown."""
+        """The answer to a consumer's Fetch: committed records of the log's one partition; others
+        are unknown.
+        """
         ours: list[tuple[Values, Values]] = []
         topics = []
         unknown = ErrorCode.unknown_topic_or_partition
@@ -247,17 +249,17 @@ class ReadAnswers:
         answer["log_start_offset"] = view.log_start_offset
         if self._share.free_bytes < bytes_max:
             self._share.refuse_read()
-            return  # others do not take what they asked for: nothing for now, ask again
+            return  # other clients have not taken their answers: empty for now, the client retries
         try:
             if not view.log_start_offset <= offset <= view.high_watermark:
-                raise NotFound(f"offset {offset} is not there")
+                raise NotFound(f"offset {offset} is not in the log")
             with self._share.reading(bytes_max):
                 answer["records"] = await self._server.read_committed(offset, bytes_max)
         except NotFound:
             answer["error_code"] = ErrorCode.offset_out_of_range.value
 
     async def _view_to_read(self, offset: int, bytes_max: int, wait_ms: int) -> ListenerView:
-        """The view, once records are at `offset` and there is room for them, or the time is up."""
+        """The view, once records are at `offset` and there is room for them, or time is over."""
         polls = min(max(wait_ms, 0), self._limits.consumer_wait_max_ms) / 1000 / POLL_S
         view = self._server.view()
         while polls >= 1 and (offset == view.high_watermark or self._share.free_bytes < bytes_max):

@@ -1,6 +1,6 @@
 """The server's half of SASL PLAIN and SCRAM-SHA-512, for one user: the quorum's secret. Pure.
 
-With SCRAM the secret never crosses the wire, and the server proves that it knows it, too. Sources:
+With SCRAM the secret is never sent, and the server proves that it knows it too. Sources:
 `kafka_client/sasl.py`.
 """
 
@@ -19,8 +19,8 @@ PEER_USER = "strandline-peer"
 PLAIN = "PLAIN"
 SCRAM = "SCRAM-SHA-512"
 ITERATIONS = 4_096
-"""The number of SCRAM's iterations. They do not make up for a short secret: `strandline` makes long
-ones.
+"""The number of SCRAM's iterations. They do not make a short secret safe: `strandline` generates
+long ones.
 """
 
 _HASH = "sha512"
@@ -30,7 +30,7 @@ _MESSAGE_BYTES_MAX = 4_096
 
 @dataclass(frozen=True, slots=True)
 class SecretVerifier:
-    """The server's derivation of the secret."""
+    """The values that the server derives from the secret."""
 
     plain_digest: bytes
     salt: bytes
@@ -39,7 +39,7 @@ class SecretVerifier:
 
     @classmethod
     def of(cls, secret: str, salt: bytes) -> SecretVerifier:
-        """`salt` is random. Computes for some milliseconds."""
+        """Derive the values; `salt` is random. Computes for some milliseconds."""
         salted = hashlib.pbkdf2_hmac(_HASH, secret.encode(), salt, ITERATIONS)
         client_key = hmac.digest(salted, b"Client Key", _HASH)
         return cls(
@@ -51,7 +51,7 @@ class SecretVerifier:
 
 
 class SaslServer:
-    """One authentication. Refused at any step ends it; `done` once the client has proved itself."""
+    """One authentication. Refused at any step ends it; `done` once the client is authenticated."""
 
     def __init__(
         self, verifier: SecretVerifier | None, new_nonce: Callable[[], str], *, plain_allowed: bool
@@ -66,13 +66,13 @@ class SaslServer:
         self._first: tuple[str, str, str, bool] | None = None
 
     def choose(self, mechanism: str) -> bool:
-        """True if the mechanism is offered; it is used from now on."""
+        """Use this mechanism from now on. False if it is not offered."""
         self._first = None
         self._mechanism = mechanism if mechanism in self.mechanisms else None
         return self._mechanism is not None
 
     def answer(self, message: bytes) -> bytes:
-        """The answer to a client's message. The first wrong message ends the authentication."""
+        """The answer to a client's message. Refused: it is wrong, and ends the authentication."""
         try:
             return self._answer(message)
         except Refused:

@@ -1,12 +1,12 @@
-"""Kafka's messages as plain data, read and written along kio's schemas. Pure.
+"""Kafka's messages as plain data, read and written by kio's schemas. Pure.
 
 A message is a dict by kio's field names: integers (times in milliseconds, error codes by number),
-text, bytes (records, and uuids as 16 bytes), lists of dicts. Fields that a version lacks are left
-out of it, missing values have the schema's default; so one function answers every version.
+text, bytes (records, and uuids as 16 bytes), lists of dicts. Fields that a version lacks are not
+written, missing values have the schema's default, so one function can answer every version.
 
 kio itself writes slowly, refuses unknown tagged fields where Kafka skips them, and allocates as
-many elements as a length announces. Here every length is compared with the bytes that are there
-first, and unknown tagged fields are skipped (KIP-482).
+many elements as a length announces. Here every length is first compared with the bytes that are
+present, and unknown tagged fields are skipped (KIP-482).
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from kio.static.protocol import Entity
 from kafka_client.frame_check import FrameError
 
 ELEMENTS_MAX = 200
-"""The most elements of one array. The largest that make sense are lists of replicas or of API
-versions.
+"""The most elements of one array. The longest arrays of real messages are lists of replicas or of
+API versions.
 """
 
 
 class Elsewhere:
-    """Bytes of a message that are sent from elsewhere: only their size is written. `at` is their
-    place in what was written.
+    """Bytes of a message that are sent separately: only their size is written. `at` is their
+    position in the bytes that were written.
     """
 
     __slots__ = ("at", "size_bytes")
@@ -62,26 +62,26 @@ _NO_UUID = bytes(16)
 
 
 def load(entity: type[Entity]) -> None:
-    """Compile a schema, which the first use does otherwise."""
+    """Compile a schema now instead of at its first use."""
     _codec(entity)
 
 
 def read(
     entity: type[Entity], frame: bytes, at: int, elements_max: int = ELEMENTS_MAX
 ) -> tuple[Values, int]:
-    """The message that starts at `at`, and its end. FrameError: malformed."""
+    """The message that starts at `at`, and its end (exclusive). FrameError: malformed."""
     values: Values
     values, end = _codec(entity, elements_max)[0](frame, at)
     return values, end
 
 
 def write(entity: type[Entity], into: bytearray, values: Mapping[str, Any]) -> None:
-    """Append a message, without values that the version lacks."""
+    """Append a message; values that the version lacks are left out."""
     _codec(entity)[1](into, values)
 
 
 def read_uvarint(frame: bytes, at: int) -> tuple[int, int]:
-    """An unsigned varint and its end."""
+    """An unsigned varint, and its end (exclusive)."""
     value = 0
     for position in range(at, at + _UVARINT_BYTES_MAX):
         if position >= len(frame):
@@ -102,19 +102,19 @@ def write_uvarint(into: bytearray, value: int) -> None:
 
 
 TAGGED_FIELDS_MAX = 64
-"""The most tagged fields of one header or structure; Kafka's have up to six. Thousands are an
-attack on the event loop.
+"""The most tagged fields of one header or structure; Kafka's have up to six. Reading thousands
+would block the event loop.
 """
 
 
 def read_client_id(frame: bytes, at: int) -> tuple[str | None, int]:
-    """The nullable string that request headers of every version have."""
+    """The client id, a nullable string in request headers of every version, and its end."""
     text, end = _string(flexible=False, nullable=True)[0](frame, at)
     return text, end
 
 
 def skip_tagged_fields(frame: bytes, at: int) -> int:
-    """The end of the tagged fields that start at `at`; none is known here."""
+    """The end of the tagged fields that start at `at`; all are skipped."""
     return _read_tagged({}, frame, at, {})
 
 
@@ -217,7 +217,7 @@ def _without_none(kind: Any) -> tuple[Any, bool]:
 
 
 def _default(each: Field[Any]) -> Any:
-    """The schema's default as plain data, else the initial value of Kafka's generated classes."""
+    """The schema's default as plain data, else the initial value in Kafka's generated classes."""
     if each.default is not MISSING:
         return _plain(each.default, each)
     kind, nullable = _without_none(each.type)
@@ -268,7 +268,7 @@ def _fixed(layout: struct.Struct) -> tuple[Read, Write]:
 
 
 def _sized(*, flexible: bool, short: bool, nullable: bool) -> tuple[Read, Write]:
-    """Bytes behind their length: compact, or an int16 or int32."""
+    """Bytes with their length before them: a compact length, an int16 or an int32."""
     layout = _INT16 if short else _INT32
 
     def read_sized(frame: bytes, at: int) -> tuple[bytes | None, int]:
@@ -339,7 +339,7 @@ def _array(
         if count > min(len(frame) - at, elements_max):
             raise FrameError(
                 f"{count} elements are announced in {len(frame) - at} bytes; at most "
-                f"{elements_max} are taken"
+                f"{elements_max} are accepted"
             )
         found = []
         for _ in range(count):

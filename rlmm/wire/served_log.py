@@ -1,4 +1,4 @@
-"""The log that a listener serves, and what a listener takes from its surroundings."""
+"""The log that a listener serves, and the functions that a listener gets from its node."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from rlmm.rows.feature_level import LEVELS_KNOWN, FeatureLevels
 
 @dataclass(frozen=True, slots=True)
 class ServedLog:
-    """The metadata log of a cluster, served by the node `node_id`, which takes `envelopes`."""
+    """The metadata log of a cluster, served by the node `node_id`, whose HTTP interface answers
+    `envelopes`.
+    """
 
     cluster_id: str
     node_id: int
@@ -22,8 +24,8 @@ class ServedLog:
 
 @dataclass(frozen=True, slots=True)
 class ListenerAmbient:
-    """`to_wall_ms` is added to times of the core's clock to give the time of day. `new_nonce` gives
-    printable characters without a comma that nobody can guess.
+    """`to_wall_ms` returns the ms to add to the core's clock for the time of day. `new_nonce`
+    returns unguessable printable characters without a comma.
     """
 
     sleep: Callable[[float], Awaitable[None]]

@@ -1,6 +1,6 @@
-"""One connection to the quorum's listener: frames in, answers out in the order of the requests.
+"""One connection to the quorum's listener: answers are sent in the order of the requests.
 
-An asyncio protocol instead of streams: a request costs no wake-up of a reading task.
+It is an asyncio protocol instead of streams: a request costs no wake-up of a reading task.
 """
 
 from __future__ import annotations
@@ -27,28 +27,29 @@ log = logging.getLogger(__name__)
 _REQUEST_BYTES_MIN = 8
 
 COUNTED_BYTES = 256
-"""Bytes of a request that count once: Kafka's tools ask for less at a time."""
+"""The bytes of a request that count as one request: Kafka's tools send less at a time."""
 TLS_PART_BYTES = 256 << 10
-"""Written at once to a connection with TLS, which has them encrypted in memory besides."""
+"""The bytes written at once to a connection with TLS, which also has them encrypted in memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class ListenerLimits:
-    """Bounds of the quorum's listener. Those of anonymous clients hold for all but peers.
+    """Bounds of the quorum's listener. Those named anonymous apply to all clients but peers.
 
-    The rest of a frame is awaited for `frame_deadline_s`, the client's taking of an answer for
-    `write_deadline_s`; a connection without requests is kept for `idle_deadline_s`. A request not
+    The rest of a frame is awaited for `frame_deadline_s`, and for `write_deadline_s` that a client
+    takes an answer; a connection without requests is kept for `idle_deadline_s`. A request not
     answered within `answer_deadline_s` ends the connection: for a Produce that is a time-out with
-    unknown outcome, and one sweep a second is cheaper than a timer for each.
+    unknown outcome, and one check a second is cheaper than a timer for each request.
 
-    One anonymous connection has `anonymous_requests_per_turn_max` requests begun before others have
-    their turn, and `anonymous_requests_per_s` a second; all together
+    One anonymous connection may begin `anonymous_requests_per_turn_max` requests before the others
+    have their turn, and `anonymous_requests_per_s` a second; all of them together
     `anonymous_requests_per_turn_of_all` in one turn of the event loop, and
-    `anonymous_requests_per_s_max`, besides the `anonymous_requests_first` of each. A request counts
-    once more for each `COUNTED_BYTES` of it: a long one asks for much. Their untaken answers take
-    at most `anonymous_answer_bytes_max` over all connections; without room, they wait. At most
-    `consumer_waits_max` reads wait for records at once; further ones are answered empty.
-    `request_bytes_setting` names what sets `request_bytes_max`, if anything does.
+    `anonymous_requests_per_s_max` a second, in addition to the `anonymous_requests_first` of each.
+    A request counts once more for each `COUNTED_BYTES` of it, as a long one asks for much. Answers
+    that clients have not taken use at most `anonymous_answer_bytes_max` over all connections;
+    without room, reads wait. At most `consumer_waits_max` reads wait for records at once; further
+    ones are answered empty. `request_bytes_setting` is the name of the setting for
+    `request_bytes_max`, empty if there is none.
     """
 
     connections_max: int = 1000
@@ -74,12 +75,12 @@ class ListenerLimits:
 
 
 class DisconnectError(Exception):
-    """The request is not answered: the connection ends, and a log line says why."""
+    """The request is not answered: the connection ends, and a log line has the reason."""
 
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """The client of a connection, as far as it is known."""
+    """The client of a connection, as far as it is authenticated."""
 
     name: str
     sasl: SaslServer
@@ -87,26 +88,26 @@ class Caller:
 
 
 class Requests(Protocol):
-    """The listener, as its connections see it."""
+    """The listener, in the view of its connections."""
 
     limits: ListenerLimits
     share: AnonymousShare
 
     def begin(self, caller: Caller, frame: bytes) -> bytes | Awaitable[bytes]:
-        """The answer's frame, or an awaitable of it. FrameError, DisconnectError."""
+        """The answer's frame, or an awaitable of it. Raises FrameError and DisconnectError."""
 
     def accepted(self, connection: ServerConnection) -> Caller | None:
-        """Take a new connection in; None if there is no room for it."""
+        """Register a new connection; None if there is no room for it."""
 
     def ended(self, connection: ServerConnection) -> None: ...
 
     def refused(self, who: str, why: str) -> None:
-        """Log it, within reason."""
+        """Log the refusal, at a limited rate."""
 
 
 @dataclass(slots=True, eq=False)
 class _Slot:
-    """A request's place in the order of answers."""
+    """A request's place in the order of the answers."""
 
     answer: bytes | None = None
     task: asyncio.Task[None] | None = None
@@ -114,7 +115,7 @@ class _Slot:
 
 
 class ServerConnection(asyncio.Protocol):
-    """Made by the listener for each connection."""
+    """A connection, made by the listener."""
 
     def __init__(self, requests: Requests) -> None:
         self._requests = requests
@@ -148,7 +149,7 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def is_private(self) -> bool:
-        """True if nobody can listen: it is encrypted, or stays on the machine."""
+        """True if no third party can read it: it is encrypted, or does not leave the machine."""
         host = (self.transport.get_extra_info("peername") or ("",))[0]
         return self.is_encrypted or is_loopback(host)
 
@@ -204,15 +205,15 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     async def write_part(self, data: bytes) -> None:
-        """Write a part of the answer under way, which no other one waits for, and wait until it has
-        left. RetryLater: the client has gone.
+        """Write a part of the only answer under way, and wait until the client's socket has taken
+        it. RetryLater: the client has gone.
         """
         assert len(self._slots) == 1, "other answers are under way"
         if not self.is_encrypted:
             await self._write_out(data, high_bytes=0)
             return
-        # A transport with TLS takes all for written that it has given on, and pauses at its limit:
-        # at 0 bytes for ever.
+        # A TLS transport counts bytes as written once it has passed them on, and pauses at its
+        # limit: with a limit of 0 bytes it would pause for ever.
         for at in range(0, len(data), TLS_PART_BYTES):
             await self._write_out(data[at : at + TLS_PART_BYTES], high_bytes=1)
 
@@ -220,7 +221,7 @@ class ServerConnection(asyncio.Protocol):
         if not self.transport.is_closing():
             self.transport.set_write_buffer_limits(high=high_bytes)
             self.transport.write(data)
-        # A client that takes nothing is ended by `tick`.
+        # `tick` ends the connection of a client that takes nothing.
         while self._writing_paused and not self.transport.is_closing():
             self._all_left = asyncio.get_running_loop().create_future()
             await self._all_left
@@ -229,22 +230,22 @@ class ServerConnection(asyncio.Protocol):
 
     def leave_requests(self) -> bool:
         """Leave the client's next requests in its socket until the present one is answered. False:
-        a part of them is here already.
+        a part of them was read already.
         """
         self._pause_reading()
         return not self._partial
 
     @contextmanager
     def lend(self) -> Iterator[socket.socket]:
-        """The client's socket, to which somebody else writes the next part of the answer; behind
-        `write_part`. If that fails, the connection ends.
+        """The client's socket, for a different process that writes the next part of the answer;
+        call after `write_part`. If that fails, the connection ends.
         """
         own = self.transport.get_extra_info("socket")
         with socket.socket(fileno=os.dup(own.fileno())) as lent:
             try:
                 yield lent
             except BaseException:
-                with suppress(OSError):  # closing ours would leave the borrower's open
+                with suppress(OSError):  # closing this socket would leave the borrower's copy open
                     lent.shutdown(socket.SHUT_RDWR)
                 self.end(None)
                 raise
@@ -254,14 +255,14 @@ class ServerConnection(asyncio.Protocol):
             self._all_left.set_result(None)
 
     def end(self, why: str | None) -> None:
-        """End it at once; None: without a log line."""
+        """End the connection at once; with `why` None without a log line."""
         if not self.transport.is_closing():
             if why is not None:
                 self._requests.refused(self.name, why)
             self.transport.abort()
 
     def tick(self) -> None:
-        """Called once a second."""
+        """Check the deadlines; called once a second."""
         limits = self._requests.limits
         self._second_left = limits.anonymous_requests_per_s
         self._account()
@@ -273,7 +274,7 @@ class ServerConnection(asyncio.Protocol):
         if self._frame_ticks > limits.frame_deadline_s:
             self.end(
                 f"sent a part of a request and not the rest within {limits.frame_deadline_s} s: "
-                "look at the network, and at what runs at that address"
+                "check the network, and the program at that address"
             )
         elif self._oldest_ticks() > limits.answer_deadline_s:
             self.end(f"waited {limits.answer_deadline_s} s for an answer: is there a majority?")
@@ -299,8 +300,8 @@ class ServerConnection(asyncio.Protocol):
 
     @property
     def _has_had_its_share(self) -> bool:
-        """True if its share of this turn or second, or that of all other clients, is used up. Its
-        first requests are free of that: as many as it takes to log in as a peer.
+        """True if this client's share of the turn or second, or that of all clients, is used up.
+        Its first requests do not count: as many as a login of a peer takes.
         """
         if self.is_peer:
             return False
@@ -313,7 +314,7 @@ class ServerConnection(asyncio.Protocol):
         return self._first_left <= 0 and share.is_spent
 
     def _size_at(self, data: bytes | bytearray, at: int) -> int:
-        """The size announced there. DisconnectError: not a valid size."""
+        """The size that the frame at `at` announces. DisconnectError: not a valid size."""
         size: int = SIZE.unpack_from(data, at)[0]
         limits = self._requests.limits
         bytes_max = limits.request_bytes_max if self.is_peer else limits.anonymous_request_bytes_max
@@ -321,13 +322,13 @@ class ServerConnection(asyncio.Protocol):
             setting = limits.request_bytes_setting if self.is_peer else ""
             raise DisconnectError(
                 f"announced a request of {size} bytes, and {_REQUEST_BYTES_MIN} to {bytes_max} are "
-                "taken from it: is it a Kafka client, with the right security protocol?"
+                "accepted from it: is it a Kafka client, with the right security protocol?"
                 + (f" If it is, {setting} may be too low" if setting else "")
             )
         return size
 
     def _complete(self, data: bytearray) -> bool:
-        """True if a first frame is there, or one to refuse."""
+        """True if a first frame is complete, or has a size to refuse."""
         if len(data) < SIZE.size:
             return False
         try:
@@ -341,7 +342,7 @@ class ServerConnection(asyncio.Protocol):
         try:
             while end - at >= SIZE.size and not self.transport.is_closing():
                 if self._busy:
-                    self._write_answers()  # what is answered already is under way no more
+                    self._write_answers()  # answered requests are no longer in flight
                 if self._busy:
                     self._pause_reading()
                     break
@@ -394,7 +395,7 @@ class ServerConnection(asyncio.Protocol):
         self._go_on()
 
     def _account(self) -> None:
-        """Count the answers that the client has not taken."""
+        """Count the bytes of answers that the client has not taken."""
         if self.is_peer or self.transport.is_closing():
             self._hold(0)
             return
@@ -411,7 +412,7 @@ class ServerConnection(asyncio.Protocol):
         except DisconnectError as error:
             self.end(str(error))
         except RetryLater:
-            self.end(None)  # this node stops, which its own log says: ask another one
+            self.end(None)  # this node stops, as its own log says: the client asks a different one
         except Exception:
             log.exception("a request of %s failed: report this", self.name)
             self.end(None)
@@ -420,7 +421,7 @@ class ServerConnection(asyncio.Protocol):
             if len(self._slots) == 1:
                 self._write_on()
             elif not self._writing_due:
-                # A commit answers many requests in one turn of the loop: they go out together.
+                # A commit answers many requests in one turn of the loop: they are sent together.
                 self._writing_due = True
                 asyncio.get_running_loop().call_soon(self._write_on)
 
@@ -446,7 +447,7 @@ class ServerConnection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _go_on(self) -> None:
-        """Use room for more requests: first those that have arrived."""
+        """Read on if there is room for more requests; those already read come first."""
         if not self._reading_paused or self._busy or self.transport.is_closing():
             return
         self._reading_paused = False
@@ -458,11 +459,11 @@ class ServerConnection(asyncio.Protocol):
 
 
 def _unreadable(frame: bytes, error: FrameError) -> str:
-    """The log line for a known API and version whose content is cut short or garbage."""
+    """The log line for a known API and version whose content is truncated or garbage."""
     api_key, version, _ = REQUEST_HEAD.unpack_from(frame)
     return (
         f"sent {Api(api_key).name} version {version} of {len(frame)} bytes that cannot be read "
-        f"({error}): nothing of it was taken, its connection is ended. If it comes again, look at "
-        "what runs at that address: a client that does not speak Kafka's protocol, or a proxy "
-        "between that breaks connections"
+        f"({error}): none of it was used, and its connection is ended. If it comes again, check "
+        "the program at that address: it may not speak Kafka's protocol, or a proxy in between "
+        "breaks connections"
     )

@@ -1,8 +1,8 @@
-"""The last word of a TLS handshake that fails.
+"""Sends the TLS alert of a handshake that fails.
 
 OpenSSL writes an alert for the client, such as "certificate required" (RFC 8446, 6.2), when it
-refuses one. Event loops close the connection in the same turn and drop it: the client sees a
-connection that ends, and tries again for ever without a word.
+refuses one. Event loops close the connection in the same turn and drop the alert: the client sees
+only a connection that ends, and retries for ever without a reason to log.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class TlsAlerts:
         self._free: list[_OfOneHandshake] = []
 
     def context(self, tls: ssl.SSLContext, transport: asyncio.Transport) -> ssl.SSLContext:
-        """`tls`, a server's, for one handshake of `transport`, whose client is told if it fails."""
+        """A context for one handshake of `transport` with a server's `tls`; it sends the alert."""
         tls.sslobject_class = _Alerting
         one = self._free.pop() if self._free else _OfOneHandshake(ssl.PROTOCOL_TLS_SERVER)
         one.tls, one.transport, one.free = tls, transport, self._free
@@ -28,9 +28,11 @@ class TlsAlerts:
 
 
 class _OfOneHandshake(ssl.SSLContext):
-    """Makes what another context makes, for a known connection: a loop names it nowhere.
+    """Makes the SSL objects of a different context for a known connection, which the loop does not
+    pass.
 
-    To make one takes as long as a handshake, and a loop asks it once, so it is used again then.
+    Making a context takes as long as a handshake, and the loop calls it once, so it is reused after
+    that.
     """
 
     tls: ssl.SSLContext
@@ -54,7 +56,7 @@ class _OfOneHandshake(ssl.SSLContext):
 
 
 class _Alerting(ssl.SSLObject):
-    """Writes what OpenSSL has to say before the loop learns of the failure."""
+    """Writes OpenSSL's alert before the loop learns of the failure."""
 
     alert: ssl.MemoryBIO
     transport: asyncio.Transport
@@ -70,8 +72,8 @@ class _Alerting(ssl.SSLObject):
 
 
 def _write(transport: asyncio.Transport, alert: bytes) -> None:
-    """Write to the socket itself: what a transport still has to write, the loop's abort drops."""
+    """Write to the socket itself: the loop's abort drops the bytes in the transport's buffer."""
     if transport.get_write_buffer_size() > 0:
-        return  # behind half a flight it could not be read
-    with contextlib.suppress(OSError):  # a client that is gone, or reads nothing, goes without
+        return  # after half a flight of the handshake the client could not read it
+    with contextlib.suppress(OSError):  # a client that is gone, or reads nothing, gets no alert
         os.write(transport.get_extra_info("socket").fileno(), alert)

@@ -1,7 +1,7 @@
 """TLS connections, counted from the moment they are accepted.
 
 A server with a TLS context reports a connection only after its handshake: until then any client,
-with a certificate or without, could hold any number of open files.
+with or without a certificate, could keep any number of files open.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 class TlsHandshakes:
     """The TLS handshakes of one listener. `accept` is its protocol factory; a connection whose
-    handshake is done becomes one of `make`. At most `at_once_max` are under way, each for
-    `deadline_s` at most: a further one ends the oldest, since a peer's takes no time, and `refused`
-    is told; so is a client whose handshake fails, by an alert. Another `tls` is for new
-    connections.
+    handshake is done is passed to one of `make`. At most `at_once_max` are under way, each for
+    `deadline_s` at most. A further one ends the oldest, since a peer's handshake is quick, and
+    `refused` is called. If a handshake fails, `refused` is called and the client gets an alert. A
+    changed `tls` is used for new connections.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TlsHandshakes:
         self._deadline_s = deadline_s
         self._refused = refused
         self._closed = False
-        self._under_way: dict[asyncio.Future[None], str] = {}  # the oldest first, with who it is
+        self._under_way: dict[asyncio.Future[None], str] = {}  # the oldest first; the client's name
 
     def accept(self) -> asyncio.Protocol:
         """The protocol of a new connection, for `create_server`."""
@@ -59,7 +59,7 @@ class TlsHandshakes:
             oldest.cancel()
             at_once = f"{self._at_once_max} TLS handshakes are under way"
             self._refused(who, f"was ended to make room: {at_once}, and its own does not end")
-        # At once: a turn of the loop later its first bytes would have been read in the clear.
+        # At once: a turn of the loop later its first bytes would have been read unencrypted.
         rest = begun_at_once(self._shake_hands(transport))
         if rest is not None:
             task = asyncio.ensure_future(rest)
@@ -85,7 +85,7 @@ class TlsHandshakes:
                 server_side=True,
                 ssl_handshake_timeout=self._deadline_s,
             )
-            # On uvloop a client that ends before its handshake is not an error.
+            # On uvloop a client that disconnects before its handshake is not an error.
             if secured is None or secured.is_closing():
                 transport.abort()
             else:
@@ -95,7 +95,7 @@ class TlsHandshakes:
             self._refused(_name(transport), f"gets no TLS connection ({error}): {why}")
             transport.abort()
         except (OSError, ValueError, asyncio.CancelledError):
-            transport.abort()  # too slow, or the end
+            transport.abort()  # too slow, or the connection ended
         except Exception:
             log.exception("a TLS connection is ended by an internal error")
             transport.abort()

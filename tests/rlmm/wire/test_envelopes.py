@@ -96,7 +96,7 @@ async def test_nobody_but_a_peer_sends_one(caplog: pytest.LogCaptureFixture) -> 
 async def test_a_sender_who_is_no_peer_by_certificate_is_told() -> None:
     wire = Wire(Authorisation(certificate_names=frozenset({"n1"})), credentials=None)
     async with Node(wire) as node:
-        with pytest.raises(PeerFailedError, match="does not take this node for one of") as refused:
+        with pytest.raises(PeerFailedError, match="does not accept this node as one of") as refused:
             await node.send()
         assert (refused.value.sent, node.taken) == (False, [])
 
@@ -104,7 +104,7 @@ async def test_a_sender_who_is_no_peer_by_certificate_is_told() -> None:
 async def test_what_was_not_sent_surely_did_nothing() -> None:
     async with Node() as node:
         node.envelopes.take = None
-        with pytest.raises(PeerFailedError, match="starts or stops") as not_serving:
+        with pytest.raises(PeerFailedError, match="is starting or stopping") as not_serving:
             await node.send()
         node.port = free_ports(1)[0]
         with pytest.raises(PeerFailedError, match="cannot connect") as nobody:

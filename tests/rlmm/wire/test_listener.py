@@ -261,9 +261,9 @@ async def test_more_requests_than_may_be_under_way_wait_their_turn(serve: Serve)
         (struct.pack(">i", -1) + b"x", "announced a request of -1 bytes"),
         (struct.pack(">i", 70_000), "8 to 16384 are taken"),
         (SIZE.pack(12) + b"\0\x03\0\x0c\0\0\0\x01\0\x09ab", "a value ends at byte"),
-        (SIZE.pack(10) + b"\0\x63\0\0\0\0\0\x01\xff\xff", "asks for API key 99"),
+        (SIZE.pack(10) + b"\0\x63\0\0\0\0\0\x01\xff\xff", "sent API key 99"),
         (SIZE.pack(10) + b"\0\x03\0\x63\0\0\0\x01\xff\xff", "in version 99"),
-        (SIZE.pack(11) + b"\0\x12\0\0\0\0\0\x01\xff\xff\0", "1 bytes behind the end"),
+        (SIZE.pack(11) + b"\0\x12\0\0\0\0\0\x01\xff\xff\0", "1 bytes after the end"),
         (b"\x16\x03\x01\x02\x00\x01\x00", "security protocol"),
     ],
     ids=["http", "2 GiB", "negative", "large", "truncated", "api key", "version", "long", "tls"],
@@ -296,7 +296,7 @@ async def test_a_request_cut_short_is_logged_with_who_sent_what_and_where_to_loo
     (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
     assert f"{host}:{port} sent PRODUCE version {low} of {len(cut)} bytes" in line
     assert "a list is null before byte" in line
-    assert "look at what runs at that address" in line
+    assert "check the program at that address" in line
     writer.close()
 
 
@@ -349,7 +349,7 @@ async def test_where_reading_is_switched_off_strangers_learn_the_versions_only(
     reader, writer = await served.connect()
     writer.write(frames.encode_request(Api.METADATA, 12, 1, {"topics": None}))
     await assert_hung_up(reader)
-    assert "asks for METADATA and is not a peer: log in as one" in caplog.text
+    assert "sent METADATA and is not a peer: log in as a peer" in caplog.text
     await served.peers().ask(1, VOTE, deadline_ms=5_000)
     writer.close()
 
@@ -362,7 +362,7 @@ async def test_a_peer_of_another_cluster_is_told_so(
     for request in (VOTE, FETCH):
         with pytest.raises(PeerFailedError, match="INCONSISTENT_CLUSTER_ID"):
             await strangers.ask(1, request, deadline_ms=5_000)
-    assert "what their directories were formatted for" in caplog.text
+    assert "the cluster in each meta.properties" in caplog.text
     assert "node 1 refuses VOTE: INCONSISTENT_CLUSTER_ID. Check that" in caplog.text
     assert served.server.asked == []
 
@@ -399,9 +399,7 @@ async def test_half_a_request_is_not_waited_for_for_ever(
         await asyncio.sleep(0)
     tick(served, 32)
     await assert_hung_up(reader)
-    assert (
-        "sent a part of a request and not the rest within 30 s: look at the network" in caplog.text
-    )
+    assert "sent a part of a request and not the rest within 30 s: check the network" in caplog.text
     writer.close()
 
 

@@ -260,13 +260,16 @@ async def test_no_bytes_of_a_peer_make_the_listener_fail() -> None:
     [
         ({"voter_id": -1}, "a voter has a node id and a directory id"),
         ({"voter_directory_id": bytes(16)}, "a voter has a node id and a directory id"),
-        ({"listeners": []}, "must have one named QUORUM"),
-        ({"listeners": [{"name": "OTHER", "host": "h", "port": 9}]}, "must have one named QUORUM"),
+        ({"listeners": []}, "must include one named QUORUM"),
+        (
+            {"listeners": [{"name": "OTHER", "host": "h", "port": 9}]},
+            "must include one named QUORUM",
+        ),
         ({"listeners": [{"name": "QUORUM", "host": "", "port": 9}]}, "with host and port"),
         ({"listeners": [{"name": "QUORUM", "host": "h" * 256, "port": 9}]}, "with host and port"),
         ({"listeners": [{"name": "QUORUM", "host": "h", "port": 0}]}, "with host and port"),
         ({"listeners": [{"name": "QUORUM", "host": "h..i", "port": 9}]}, "with host and port"),
-        ({"cluster_id": "another"}, "it is of cluster 'another'"),
+        ({"cluster_id": "another"}, "it is for cluster 'another'"),
     ],
     ids=str,
 )

@@ -165,7 +165,7 @@ def test_garbage_at_every_listener_stops_nobody(quorum: Quorum) -> None:
     quorum.same_everywhere()
     for node in quorum.nodes.values():
         assert node.log.count("announced a request of 2147483647 bytes") == 1
-        assert node.log.count("asks for API key 99 in version 0") == 1
+        assert node.log.count("sent API key 99 in version 0") == 1
         assert "is it a Kafka client, with the right security protocol?" in node.log
 
 

@@ -237,7 +237,7 @@ async def test_a_node_that_does_not_know_a_version_is_told_from_one_that_is_gone
     [
         (b"\xff\xff\xff\xff", "an answer of -1 bytes"),
         (b"HTTP/1.1 400", "is it a quorum listener"),
-        (b"\0\0\0\x04\0\0\0\x63", "which was not asked next"),
+        (b"\0\0\0\x04\0\0\0\x63", "which is not the oldest open request"),
         (b"\0\0\0\x06\0\0\0\x01\0\x01", "malformed VOTE"),
         (frames.encode_response(Api.VOTE, 2, 1, {"topics": []}), "exactly one partition"),
     ],

@@ -105,7 +105,7 @@ async def test_a_known_fingerprint_is_enough(certificate: Certificate) -> None:
     served = Served(by_certificate(certificate, known))
     await served.start()
     assert (await served.peers().ask(1, VOTE, deadline_ms=5_000)).leader_id == 1
-    with pytest.raises(PeerFailedError, match="it starts or stops just now"):  # nothing takes it
+    with pytest.raises(PeerFailedError, match="it is starting or stopping"):  # nothing takes it
         await envelope_to(served, client_side(certificate, certificate))
     await served.close()
 
@@ -123,7 +123,7 @@ async def test_a_certificate_that_is_not_named_or_not_told_makes_no_peer(
     )
     with pytest.raises(PeerFailedError, match="CLUSTER_AUTHORIZATION_FAILED"):
         await reaching.ask(1, VOTE, deadline_ms=5_000)
-    with pytest.raises(PeerFailedError, match="does not take this node for one of the cluster"):
+    with pytest.raises(PeerFailedError, match="does not accept this node as one of the cluster"):
         await envelope_to(served, client_side(certificate, certificate if told else None))
     await served.close()
 
