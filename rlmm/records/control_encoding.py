@@ -1,8 +1,8 @@
-"""The bytes of Strandline's own metadata records, both ways.
+"""Encodes and decodes Strandline's own metadata records.
 
 A value is an int16 version, the fields of `_LAYOUTS` in their order, and tagged fields, all in
-Kafka's flexible encodings (`kafka_formats/primitives.py`). Readers accept version 0 only. Additions
-are tagged fields, which a node that does not know them keeps.
+Kafka's flexible encodings (`kafka_formats/primitives.py`). Readers accept version 0 only. New
+fields are tagged fields, which a node that does not know them keeps.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from rlmm.records.setting_scope import ScopeKind, SettingScope
 
 VERSION = 0
 _TAG_POLICY_OFFSET = 0  # of LOG_START
-_TAG_MARK = 1  # of LOG_START: offset of the mark, ms that it was seen
+_TAG_MARK = 1  # of LOG_START: offset of the mark, and the ms for which it was seen
 _TAG_CUT_AT = 0  # of CLAIM_RESET
 _TAG_TOPIC_ID = 0  # of TOPIC_POLICY
 _TAG_FOLLOW_DELETE_RECORDS = 1  # of TOPIC_POLICY, without a value: present or not
@@ -334,11 +334,11 @@ def _log_start_tags(record: control.LogStart) -> Tags:
 
 
 def decode_control(type_: int, value: bytes, *, source: str) -> control.ControlRecord:
-    """The record. CorruptData: unknown type or version, or malformed."""
+    """Decode the record. CorruptData: unknown type or version, or malformed."""
     reader = Reader(value, source)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"control record {type_} has version {version}, known is {VERSION}")
+        raise reader.corrupt(f"control record {type_} has version {version}, not {VERSION}")
     if type_ not in _TYPES.values():
         raise reader.corrupt(f"{type_} is not a control record type of the metadata log")
     record_type, fields = _LAYOUTS[control.ControlRecordType(type_)]
@@ -349,7 +349,7 @@ def decode_control(type_: int, value: bytes, *, source: str) -> control.ControlR
 
 
 def _with_known_tags(record: control.ControlRecord, reader: Reader) -> control.ControlRecord:
-    """The record with the tagged fields of its type that are known here in its own fields."""
+    """The record, with the tagged fields that this program knows moved to its own fields."""
     if isinstance(record, control.LogStart):
         return _with_log_start_tags(record)
     if isinstance(record, control.ClaimReset):

@@ -20,7 +20,7 @@ WHY_CHARACTERS_MAX = 500
 
 
 class ControlRecordType(IntEnum):
-    """Private control record types. Numbers are on the wire and never reused."""
+    """Private control record types. The numbers are in the log and never reused."""
 
     PARTITION_CLAIM = 1000
     LOG_START = 1001
@@ -62,7 +62,7 @@ class PartitionClaim(_Extensible):
     """A node became leader of the partition. Its metadata offset is the token of that leadership.
 
     `leader_epochs` is the broker's leader epoch checkpoint, whose last epoch is `leader_epoch`;
-    after a restart from a snapshot with the epochs below it that the store's copies tell.
+    after a restart from a snapshot also the lower epochs that the store's copies contain.
     `claim_number` counts the claims of this incarnation. `local_log_start_offset` is the broker's
     at the claim, for information; -1 if unknown.
     """
@@ -78,11 +78,12 @@ class PartitionClaim(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class LogStart(_Extensible):
-    """The tier's log start moves forward to `offset` in epoch `offset_epoch`. `policy_offset`: that
-    of the topic's policy whose retention moves it; None if retention does not. `mark_offset`: the
-    metadata offset of the expiry mark that it follows, which its proposer saw for `seen_ms` (by its
-    monotonic clock; the whole time for an admin who empties the trash); -1 if retention keeps no
-    trash, None if neither moves it.
+    """The tier's log start moves forward to `offset` in epoch `offset_epoch`.
+
+    `policy_offset`: the offset of the topic's policy whose retention moves it; None if retention
+    does not. `mark_offset`: the metadata offset of the expiry mark that it follows, which its
+    proposer saw for `seen_ms` (by its monotonic clock; the whole time for an admin who empties the
+    trash); -1 if retention keeps no trash, None if neither moves it.
     """
 
     partition: TopicIdPartition
@@ -116,11 +117,11 @@ class PartitionModeChange(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicyChange(_Extensible):
-    """An admin's policy for a topic; its own `policy.offset` is not sent.
+    """An admin's policy for a topic; its own `policy.offset` is not part of the record.
 
     `replaces_offset` is the `offset` of the policy it replaces, -1 for the defaults. A
-    `policy.topic_id` of zero is that of the newest topic of the name, or of the first that will be
-    known by it.
+    `policy.topic_id` of zero means the newest topic of the name, or the first that will be known by
+    it.
     """
 
     topic: str
@@ -132,7 +133,7 @@ class TopicPolicyChange(_Extensible):
 class ClaimReset(_Extensible):
     """An admin voids the claim with the token `replaces_offset`. The next claim may come from any
     node at the same or a higher leader epoch, and may cut the lineage at `cut_at` or above. None:
-    it cuts no more than any claim may.
+    it may cut no more than any other claim.
     """
 
     partition: TopicIdPartition
@@ -142,7 +143,7 @@ class ClaimReset(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class PartitionDeleteUndo(_Extensible):
-    """Takes back the DELETE_PARTITION_MARKED at metadata offset `replaces_offset`."""
+    """Undoes the DELETE_PARTITION_MARKED at metadata offset `replaces_offset`."""
 
     partition: TopicIdPartition
     replaces_offset: int
@@ -150,7 +151,7 @@ class PartitionDeleteUndo(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevel(_Extensible):
-    """`level` defines the records from here on; `replaces_offset`: that of the last one, or -1."""
+    """`level` defines the records after this one; `replaces_offset`: of the last one, or -1."""
 
     level: int
     replaces_offset: int
@@ -158,8 +159,8 @@ class FeatureLevel(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class PartitionAdopted(_Extensible):
-    """The claimant has recorded every whole segment that the store holds of the partition, after a
-    restart from a snapshot. Until then unfinished copies of others are not cleaned up.
+    """The claimant has recorded every whole segment of the partition in the store, after a restart
+    from a snapshot. Until then unfinished copies of other nodes are not cleaned up.
     """
 
     partition: TopicIdPartition
@@ -184,7 +185,7 @@ class Reconciled(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class GapsAllowed(_Extensible):
-    """Offsets without a batch are legal from here on, by Kafka's cleaner or an admin (`why`)."""
+    """Offsets without a batch are legal from now on, by Kafka's cleaner or an admin (`why`)."""
 
     partition: TopicIdPartition
     why: str
@@ -192,9 +193,9 @@ class GapsAllowed(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class OffsetsSkipped(_Extensible):
-    """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range with a
-    name behind it. It may lie above the next offset, never below. `token` is that of the standing
-    claim.
+    """An admin gives up [`start`, `end`] (inclusive), which can't be copied: a lost range decided
+    by a person. It may be above the next offset, never below. `token` is that of the claim in
+    force.
     """
 
     partition: TopicIdPartition
@@ -207,7 +208,8 @@ class OffsetsSkipped(_Extensible):
 @dataclass(frozen=True, slots=True)
 class NodeRegistration(_Extensible):
     """A process began to work with this incarnation, before its first claim. Claims of the node id
-    with another directory are void from here on. `facts` hold until the process's next start.
+    with a different directory are void from this record on. `facts` are valid until the process's
+    next start.
     """
 
     incarnation: Incarnation
@@ -216,8 +218,8 @@ class NodeRegistration(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class NodeContested(_Extensible):
-    """This process lives, though another directory registered at `registered_offset`: neither
-    writes.
+    """This process is still running, although a different directory registered at
+    `registered_offset`: neither may write.
     """
 
     incarnation: Incarnation
@@ -234,8 +236,8 @@ class TimePassed(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class NodeSilence(_Extensible):
-    """The quorum's leader of `leader_epoch` found the node that registered at `registered_offset`
-    silent for too long (`fenced`), or heard it fetch again (KIP-631).
+    """The quorum's leader of `leader_epoch` found that the node that registered at
+    `registered_offset` has not fetched for too long (`fenced`), or fetches again (KIP-631).
     """
 
     node_id: int
@@ -254,7 +256,7 @@ class NodeStopped(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class NodeRemoved(_Extensible):
-    """An admin takes the node that registered at `registered_offset` off the list of nodes."""
+    """An admin removes the node that registered at `registered_offset` from the list of nodes."""
 
     node_id: int
     registered_offset: int
@@ -264,8 +266,8 @@ class NodeRemoved(_Extensible):
 class ClusterSetting(_Extensible):
     """An admin's setting for the cluster, a node or topics; a `value` of None removes it.
 
-    `who` set it and `why` is kept with it. `replaces_offset` is the metadata offset of the setting
-    that it replaces, -1 for none. Keys and values that this program does not know are kept, too.
+    `who` set it, and `why` is stored with it. `replaces_offset` is the metadata offset of the
+    setting that it replaces, -1 for none. Keys and values that this program does not know are kept.
     """
 
     scope: SettingScope
@@ -278,10 +280,10 @@ class ClusterSetting(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ExpiryMark(_Extensible):
-    """Retention lets all below `offset` go, in epoch `offset_epoch`: readers start there at once,
-    the log start follows after `trash_ms`. `policy_offset` is that of the topic's policy that
-    decided it. `segments` and `size_bytes` come into the trash by this mark. `joins`: it makes one
-    with the mark before, whose time begins anew.
+    """Retention expires all records below `offset`, in epoch `offset_epoch`: readers start there at
+    once, the log start follows after `trash_ms`. `policy_offset` is that of the topic's policy that
+    decided it. `segments` and `size_bytes` are moved to the trash by this mark. `joins`: it is
+    merged with the mark before, whose time begins anew.
     """
 
     partition: TopicIdPartition
@@ -298,9 +300,8 @@ class ExpiryMark(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class ExpiryTakenBack(_Extensible):
-    """An admin takes all expiry marks of a partition back; `replaces_offset` is `Expiry.offset`.
-    `hold`: retention marks nothing until the topic's policy is another one; without it such a hold
-    ends.
+    """An admin undoes all expiry marks of a partition; `replaces_offset` is `Expiry.offset`.
+    `hold`: retention marks nothing until the topic's policy changes; without it such a hold ends.
     """
 
     partition: TopicIdPartition
@@ -325,12 +326,12 @@ class MigrationPhaseChange(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class SegmentsImported(_Extensible):
-    """Segments of a partition as its metadata topic tells them, in the phase SWITCHING that began
-    at metadata offset `since`. `rows` are encoded segment rows (`rlmm/rows/imported.py`), and `at`
-    counts those that the records before brought: 0 drops whatever is recorded of the partition.
+    """Segments of a partition by its metadata topic, in the phase SWITCHING that began at metadata
+    offset `since`. `rows` are encoded segment rows (`rlmm/rows/imported.py`), and `at` is the
+    number of those in the records before: 0 drops all that is recorded of the partition.
 
-    The `last` record brings `lineage`, the highest offset ever copied in each epoch (`highest`, by
-    epoch), and the log start (-1: not known). One without any segment, epoch and offset removes the
+    The `last` record has `lineage`, the highest offset ever copied in each epoch (`highest`, by
+    epoch), and the log start (-1: unknown). One without any segment, epoch and offset removes the
     partition.
     """
 
@@ -346,8 +347,8 @@ class SegmentsImported(_Extensible):
 
 @dataclass(frozen=True, slots=True)
 class MigrationAcknowledged(_Extensible):
-    """The broker heard of the phase that began at metadata offset `since`, in which nobody writes,
-    and nothing that it wrote before is under way any more.
+    """The broker knows of the phase that began at metadata offset `since`, in which no broker
+    writes, and none of its earlier writes is under way any more.
     """
 
     broker_id: int
@@ -357,8 +358,8 @@ class MigrationAcknowledged(_Extensible):
 @dataclass(frozen=True, slots=True)
 class ShadowWritten(_Extensible):
     """The writer of the shadow that began with `Shadow.begun` found every change up to
-    `written_up_to` in the topic, and read its partitions up to `positions` (those that are news, by
-    partition). `incomplete` and `foreign`: see `Shadow`; empty if there is nothing to tell.
+    `written_up_to` in the topic, and read its partitions up to `positions` (only those that
+    changed, by partition). `incomplete` and `foreign`: see `Shadow`; empty if there is no reason.
     """
 
     begun: int

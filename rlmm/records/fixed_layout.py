@@ -1,10 +1,10 @@
-"""Segment rows, both ways and fast: the layout that nearly every row has.
+"""Encodes and decodes segment rows fast, in the layout that nearly every row has.
 
 A row is the framed record of `rlmm/records/segment_records.py`, which takes many small steps. Rows
 that this program writes share one layout (no unknown tagged fields, ours in ascending order), which
-takes three; those of Kafka's own manager are read likewise, without ours. Anything that differs in
-a byte goes the general way, so one place judges what is valid, and unknown fields are kept. Updates
-are read likewise.
+takes three; those of Kafka's own manager are read in the same way, without our fields. A row that
+differs in any byte is decoded by the general code, so that one place decides what is valid, and
+unknown fields are kept. Updates are read in the same way.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from rlmm.segment import (
 )
 
 _FRONT_BYTES = len(SEGMENT_FRONT)
-_EPOCHS_MAX = 0x7F  # what a uvarint of one byte can hold, the count + 1
+_EPOCHS_MAX = 0x7F  # the largest uvarint of one byte, which is the count + 1
 
 # Topic id, partition, no tags, segment id, no tags, offsets, broker, times, epoch count + 1.
 _HEAD = struct.Struct(">20sB16sBqqiqqB")
-_PLACE = struct.Struct(">iB16sBqqiqqB")  # the same behind the topic id
+_PLACE = struct.Struct(">iB16sBqqiqqB")  # the same fields after the topic id
 _PARTITION = struct.Struct(">16si")
 _EPOCH = struct.Struct(">iqB")
 _SIZE = struct.Struct(">i")
 _STATE = struct.Struct(">bB")
 NO_TXN_INDEX = b"\x00\x01\x01"
 
-# The tags token, writer, upload deadline, and finished_at where it is finished, each with its
+# The tags token, writer, upload deadline, and finished_at if it is finished, each with its
 # length before its value.
 _TOKEN, _WRITER = b"\x90\x4e\x08", b"\x91\x4e\x1c"
 DEADLINE, _FINISHED = b"\x92\x4e\x08", b"\x93\x4e\x08"
@@ -57,16 +57,16 @@ _TOKEN_TAG = struct.Struct(">3sq")
 _WRITER_TAG_BYTES = len(_WRITER) + _INCARNATION.size
 _EXPECTED = b"\x94\x4e\x01"
 _STATES = tuple(SegmentState)
-_uuid = bytes.__new__  # the layout has its sixteen bytes
+_uuid = bytes.__new__  # without a check: the layout has sixteen bytes
 
 
-# The segment that was decoded last, with its bytes, if encoding it gives these very bytes again: an
-# add is read from a record and written as a row.
+# The segment decoded last, with its bytes, if encoding it gives the same bytes: a new segment is
+# read from a record and then written as a row.
 _decoded: list[tuple[RemoteLogSegmentMetadata | None, bytes]] = [(None, b"")]
 
 
 def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
-    """Encode with its frame. InvalidRequest: a number does not fit its field."""
+    """Encode a segment with its frame. InvalidRequest: a number does not fit its field."""
     decoded, value = _decoded[0]
     if decoded is segment:
         return value
@@ -74,7 +74,7 @@ def encode_segment_row(segment: RemoteLogSegmentMetadata) -> bytes:
 
 
 def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
-    """The row of a segment in the usual layout; None if that can't hold the segment."""
+    """The row of a segment in the usual layout; None if the segment does not fit it."""
     writer, custom = segment.writer, segment.custom_metadata
     if (
         writer is None
@@ -116,7 +116,7 @@ def encode_usual(segment: RemoteLogSegmentMetadata) -> bytes | None:
 
 
 def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
-    """The segment of a row. CorruptData: not a segment record."""
+    """Decode the segment of a row. CorruptData: not a segment record."""
     found = decode_usual(value)
     if found is not None:
         return found
@@ -127,7 +127,7 @@ def decode_segment_row(value: bytes) -> RemoteLogSegmentMetadata:
 
 
 def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
-    """The segment, None unless the bytes have the usual layout throughout."""
+    """The segment; None unless the bytes have the usual layout throughout."""
     try:
         length, topic_at = read_short_length(value, _FRONT_BYTES)
         if not value.startswith(SEGMENT_FRONT) or length < 1:
@@ -169,7 +169,7 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
             token, writer, deadline, finished,
         )  # fmt: skip
         if as_written:
-            _decoded[0] = segment, value  # every tag that is there is one that is written
+            _decoded[0] = segment, value  # every tag in it is one that encoding writes
         return segment
     except (struct.error, IndexError, UnicodeDecodeError):
         return None
@@ -178,8 +178,9 @@ def decode_usual(value: bytes) -> RemoteLogSegmentMetadata | None:
 def _own_fields(
     value: bytes, at: int, count: int
 ) -> tuple[int, Incarnation | None, int, int, bool] | None:
-    """Token, writer, upload deadline and `finished_at` of the last `count` tagged fields, and
-    whether they are written so; None unless they end the bytes. Kafka's own manager writes none.
+    """Token, writer, upload deadline and `finished_at` from the last `count` tagged fields, and
+    True if encoding writes them so; None unless they end the bytes. Kafka's own manager writes
+    none.
     """
     if not count and at == len(value):
         return -1, None, -1, NOT_FINISHED, False
@@ -202,7 +203,7 @@ def _own_fields(
 
 
 def decode_usual_update(value: bytes) -> RemoteLogSegmentMetadataUpdate | None:
-    """The update, None unless the bytes have the usual layout throughout."""
+    """The update; None unless the bytes have the usual layout throughout."""
     try:
         length, topic_at = read_short_length(value, _FRONT_BYTES)
         if not value.startswith(UPDATE_FRONT) or length < 1:

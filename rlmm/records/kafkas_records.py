@@ -1,4 +1,4 @@
-"""Records of the metadata log as Kafka's own manager writes them, without all that is ours."""
+"""Records of the metadata log as Kafka's own manager writes them, without Strandline's fields."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _PARTITION_BYTES = 21  # topic id, number, no tags
 
 
 def as_kafka_writes(record: SegmentRecord, custom_metadata: bytes | None = None) -> SegmentRecord:
-    """The record without our tagged fields; Kafka's own stay, also unknown ones. An update gets
-    this `custom_metadata`.
+    """The record without Strandline's tagged fields; Kafka's own stay, even unknown ones. An update
+    gets this `custom_metadata`.
     """
     unknown_tags = _kafkas(record.unknown_tags)
     if isinstance(record, RemoteLogSegmentMetadata):
@@ -55,7 +55,7 @@ def as_kafka_writes(record: SegmentRecord, custom_metadata: bytes | None = None)
 
 
 def partition_of_value(value: bytes) -> TopicIdPartition:
-    """The partition of an encoded record. CorruptData: it is none."""
+    """The partition of an encoded record. CorruptData: not a record."""
     try:
         length, at = read_short_length(value, _FRONT_BYTES)
         found = partition_in_record(value[_FRONT_BYTES : at + length - 1 + _PARTITION_BYTES])

@@ -1,5 +1,5 @@
-"""Facts that a node registers beside its incarnation: tagged fields of its registration, which its
-row keeps, known to this program or not. Pure.
+"""Facts that a node registers with its incarnation: tagged fields of its registration, which its
+row keeps even if this program does not know them. Pure.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from kafka_formats.primitives import Reader, Writer
 from rlmm.records.record_fields import Tags, value_of
 
 OWN_TAGS_FROM = 1_000
-"""Tags from here on are of the row itself, and no registration has them."""
+"""Tags from here on are the row's own, and no registration has them."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadAddress:
-    """The read listener of a node: the host and the first port that Kafka's clients are told, and
-    the zone ("" for none) that their `client.rack` is compared with.
+    """The read listener of a node: the host and the first port that it announces to Kafka's
+    clients, and the zone ("" for none) that is compared with their `client.rack`.
     """
 
     host: str
@@ -79,11 +79,11 @@ _FACTS: dict[int, tuple[str, Callable[[Writer, Any], None], Callable[[Reader], A
     3: ("quorum", Writer.string, Reader.string),
     4: ("log_dirs", Writer.int32, Reader.int32),
 }
-"""The facts by tag, which is on the wire and never reused."""
+"""The facts by tag number, which is in the log and never reused."""
 
 
 def fact_tags(facts: NodeFacts) -> Tags:
-    """The tagged fields of what is known. InvalidRequest: a number does not fit its field."""
+    """The tagged fields of the known facts. InvalidRequest: a number does not fit its field."""
     tags = []
     for tag, (name, write, _) in _FACTS.items():
         fact = getattr(facts, name)
@@ -95,7 +95,7 @@ def fact_tags(facts: NodeFacts) -> Tags:
 
 
 def facts_in(tags: Tags) -> tuple[NodeFacts, Tags]:
-    """Known facts among tagged fields, and the other fields. CorruptData: one is malformed."""
+    """The known facts among tagged fields, and the other fields. CorruptData: one is malformed."""
     given = {
         name: value_of(value, f"{name} of a node", read)
         for tag, value in tags

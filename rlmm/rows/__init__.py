@@ -1,1 +1,1 @@
-"""The rows of the metadata state: keys, values, and questions to them."""
+"""The rows of the metadata state: keys, values, and queries."""

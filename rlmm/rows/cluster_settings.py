@@ -1,4 +1,4 @@
-"""Rows of the cluster's settings, both ways. Pure."""
+"""Encodes and decodes rows of the cluster's settings. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SOURCE = "cluster setting row"
 
 @dataclass(frozen=True, slots=True)
 class SettingRow:
-    """A setting that stands: set at metadata offset `offset`, at `set_ms` (record time)."""
+    """A setting in force: set at metadata offset `offset`, at `set_ms` (record time)."""
 
     scope: SettingScope
     key: str
@@ -35,7 +35,7 @@ def setting_key(key: str, scope: SettingScope) -> bytes:
 
 
 def encode_setting(row: SettingRow) -> bytes:
-    """Encode all but scope and key, which are in the row's key."""
+    """Encode all fields but scope and key, which are in the row's key."""
     writer = Writer()
     writer.int16(VERSION)
     for text in (row.value, row.who, row.why):
@@ -47,11 +47,11 @@ def encode_setting(row: SettingRow) -> bytes:
 
 
 def decode_setting(key: bytes, value: bytes) -> SettingRow:
-    """Decode a setting's row. CorruptData if `encode_setting` does not write such a row."""
+    """Decode a setting's row. CorruptData for a row that `encode_setting` does not write."""
     reader = Reader(value, _SOURCE)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"version {version} is unknown, this program reads {VERSION}")
     texts = (reader.string(), reader.string(), reader.string())
     offset, set_ms, tags = reader.int64(), reader.int64(), reader.tagged_fields()
     reader.expect_end()
@@ -59,24 +59,24 @@ def decode_setting(key: bytes, value: bytes) -> SettingRow:
         name, kind, of = keys.fields_of_cluster_setting_key(key)
         scope = SettingScope(ScopeKind(kind), of)
     except (ValueError, IndexError):
-        raise CorruptData(f"{key.hex()} is not its key", source=_SOURCE, position=0) from None
+        raise CorruptData(f"{key.hex()} is no setting's key", source=_SOURCE, position=0) from None
     return SettingRow(scope, name, *texts, offset, set_ms, tags)
 
 
 def find_setting(rows: RowReader, key: str, scope: SettingScope) -> SettingRow | None:
-    """The setting of this scope alone; None: it has none."""
+    """The setting of this scope alone; None if it has none."""
     row_key = setting_key(key, scope)
     value = rows.get(row_key)
     return None if value is None else decode_setting(row_key, value)
 
 
 def all_settings(rows: RowReader) -> tuple[SettingRow, ...]:
-    """Every setting, by key, kind of scope and name."""
+    """Every setting, ordered by key, kind of scope and name."""
     return tuple(decode_setting(*row) for row in _scan(rows))
 
 
 def number_of_settings(rows: RowReader) -> int:
-    """The count of those that stand, without decoding them."""
+    """The number of settings in force, without decoding them."""
     return sum(1 for _ in _scan(rows))
 
 

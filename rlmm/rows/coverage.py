@@ -2,10 +2,10 @@
 
 Per (partition, epoch) two kinds of rows are kept. Intervals: the offsets that each finished segment
 has in that epoch. Coverage: disjoint ranges, each naming the one segment that serves it. Where
-segments overlap, the one that reaches furthest serves, then the later finished. (Kafka's own cache
-lets the higher start serve, so that a short segment hides the rest of a longer one.)
+segments overlap, the one with the highest end serves, then the one finished later. (In Kafka's own
+cache the higher start serves, so that a short segment hides the rest of a longer one.)
 
-Invariant: the coverage of an offset is the best of the intervals that hold it, and a segment's
+Invariant: the coverage of an offset is the best of the intervals that contain it, and a segment's
 coverage in an epoch is one range. An update touches only rows that overlap the segment's own range.
 """
 
@@ -25,11 +25,11 @@ from rlmm.rows.values import Covered, Interval
 from rlmm.segment import RemoteLogSegmentMetadata
 
 Range = tuple[int, int]
-"""First and last offset, both inclusive."""
+"""The first and last offset, both inclusive."""
 
 
 class EpochRange(NamedTuple):
-    """Offsets [`start`, `end`] of a segment that belong to `epoch`."""
+    """Offsets [`start`, `end`] of a segment, inclusive, that belong to `epoch`."""
 
     epoch: int
     start: int
@@ -52,7 +52,7 @@ def epoch_ranges(segment: RemoteLogSegmentMetadata) -> tuple[EpochRange, ...]:
 
 
 def ranges_in_lineage(lineage: Epochs, ranges: Iterable[EpochRange]) -> list[Range]:
-    """The part of a segment's ranges within their epochs' bounds in the lineage."""
+    """The parts of a segment's ranges that are within their epochs' bounds in the lineage."""
     served: list[Range] = []
     for epoch, start, end in ranges:
         bounds = epoch_bounds(lineage, epoch)
@@ -68,7 +68,7 @@ def cover(rows: OverlayRows, segment: RemoteLogSegmentMetadata) -> None:
 
 
 def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
-    """`cover` of all segments of a partition where nothing is covered yet, much faster."""
+    """`cover` for all segments of a partition without coverage, much faster."""
     intervals: dict[int, list[Interval]] = {}
     for segment in segments:
         for epoch, interval in _put_intervals(rows, segment):
@@ -80,8 +80,8 @@ def cover_all(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -
 
 
 def cover_many(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) -> None:
-    """`cover` of several segments of a partition, faster in each epoch of which nothing is covered
-    at or above the lowest of them.
+    """`cover` for several segments of a partition, faster in each epoch that has no coverage at or
+    above the lowest of them.
     """
     intervals: dict[int, list[Interval]] = {}
     for segment in segments:
@@ -102,7 +102,7 @@ def cover_many(rows: OverlayRows, segments: Sequence[RemoteLogSegmentMetadata]) 
 def _put_intervals(
     rows: OverlayRows, segment: RemoteLogSegmentMetadata
 ) -> list[tuple[int, Interval]]:
-    """Write the segment's intervals; (epoch, interval) of each."""
+    """Write the segment's intervals; returns (epoch, interval) of each."""
     partition, id_ = segment.segment_id.partition, segment.segment_id.id
     found = []
     for index, (epoch, start, end) in enumerate(epoch_ranges(segment)):
@@ -115,10 +115,10 @@ def _put_intervals(
 
 
 def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval: Interval) -> None:
-    """Give the interval every offset at which it is better than the present coverage."""
+    """Let the interval serve each offset at which it is better than the present coverage."""
     prefix = keys.coverage_prefix(partition, epoch)
     free = [(interval.start, interval.end)]
-    # Nearly always nothing does: one look downwards instead of a search from below.
+    # Nearly always no range overlaps: one look-up from above instead of a search from below.
     highest = last_row(rows, prefix, keys.coverage_from(prefix, interval.end + 1))
     overlaps = highest is not None and _decode(highest).end >= interval.start
     over = covered_ranges(rows, partition, epoch, interval.start, interval.end) if overlaps else ()
@@ -134,8 +134,8 @@ def _serve(rows: OverlayRows, partition: TopicIdPartition, epoch: int, interval:
 
 
 def coverage_of(intervals: Iterable[Interval]) -> list[Covered]:
-    """The coverage that these intervals of one epoch make, ascending: what `cover` keeps in rows,
-    of all at once. The furthest end serves, so the present range is best until its end, or until a
+    """The coverage that these intervals of one epoch give, ascending: the rows that `cover` keeps,
+    computed at once. The highest end serves, so the present range is best until its end, or until a
     better one begins.
     """
     ranges: list[Covered] = []
@@ -209,7 +209,7 @@ def _put(rows: OverlayRows, prefix: bytes, covered: Covered) -> None:
 
 
 def _put_joined(rows: OverlayRows, prefix: bytes, covered: Covered) -> None:
-    """Write a range as one with its neighbours of the same segment."""
+    """Write a range, merged with its neighbours of the same segment."""
     below = last_row(rows, prefix, keys.coverage_from(prefix, covered.start))
     if below is not None:
         left = _decode(below)
@@ -244,8 +244,8 @@ def without(ranges: list[Range], *taken: Range) -> list[Range]:
 def offsets_taken_out(
     before: Epochs, after: Epochs, start: int, end: int, lost: Iterable[LostOffsets]
 ) -> int:
-    """The number of offsets of [`start`, `end`] that `after` has in other epochs, without `lost`
-    ones, which nothing serves.
+    """The number of offsets in [`start`, `end`] whose epoch in `after` is a different one than in
+    `before`, not counting the `lost` ones, which no segment serves.
     """
     ranges = changed_ranges(before, after, start, end)
     left = without(ranges, *((each.start, each.end) for each in lost))
@@ -271,7 +271,7 @@ def covered_ranges(
 def covering(
     rows: RowReader, partition: TopicIdPartition, epoch: int, offset: int
 ) -> Covered | None:
-    """The range that holds `offset`. One seek."""
+    """The range that contains `offset`; None if there is none. One seek."""
     prefix = keys.coverage_prefix(partition, epoch)
     row = last_row(rows, prefix, keys.coverage_from(prefix, offset + 1))
     if row is None or (covered := _decode(row)).end < offset:
@@ -284,8 +284,8 @@ def intervals_over(
 ) -> Iterator[Interval]:
     """The finished segments' intervals that overlap [`start`, `end`], in no useful order.
 
-    Intervals are kept by span class, so one long segment does not widen the search among short
-    ones: in each class at most as many rows miss as one class's spans can begin too early.
+    Intervals are stored by span class, so that one long segment does not widen the search among
+    short ones: of each class, only rows that begin less than its longest span too early are read.
     """
     prefix = keys.interval_prefix(partition, epoch)
     class_ = 0
@@ -305,7 +305,7 @@ def uncovered_ranges(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, start: int, end: int
 ) -> list[Range]:
     """The ranges of [`start`, `end`] that no segment in the lineage serves, ascending, never
-    adjacent. The lineage's first epoch is open downwards, as in look-ups.
+    adjacent. The lineage's first epoch has no lower bound, as in look-ups.
     """
     holes: list[Range] = []
     for index, entry in enumerate(lineage):

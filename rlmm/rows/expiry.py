@@ -1,4 +1,4 @@
-"""Rows of the trash, both ways: expiry marks of a partition, and a hold. Pure."""
+"""Encodes and decodes rows of the trash: a partition's expiry marks, and a hold. Pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from rlmm.rows.rows import RowReader
 
 VERSION = 0
 _SOURCE = "expiry row"
-_NUMBERS = Struct(">qqqqqqqqq")  # all fields of a mark but its reason, which is the last
+_NUMBERS = Struct(">qqqqqqqqq")  # all fields of a mark but its reason, which follows them
 
 
 def encode_expiry(topic: str, expiry: Expiry) -> bytes:
-    """The topic's name is in the row, since it is not in the key."""
+    """Encode the row; it has the topic's name, which is not in the key."""
     writer = Writer()
     writer.int16(VERSION)
     writer.string(topic)
@@ -37,11 +37,11 @@ def encode_expiry(topic: str, expiry: Expiry) -> bytes:
 
 
 def decode_expiry(value: bytes) -> tuple[str, Expiry]:
-    """(topic, its expiry). CorruptData: not a row that `encode_expiry` writes."""
+    """(topic, its expiry). CorruptData for a row that `encode_expiry` does not write."""
     reader = Reader(value, _SOURCE)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"version {version} is unknown, this program reads {VERSION}")
     topic, offset = reader.string(), reader.int64()
     marks = tuple(_read_mark(reader) for _ in range(reader.array_length()))
     hold = None

@@ -1,8 +1,8 @@
 """The feature levels of the metadata that a program can apply. Pure.
 
-The level is Kafka's `metadata.version` (KIP-584): finalised in the log, it only goes up, and the
-meaning of records changes with it alone. Programs of several releases come to the same state while
-all know the level, and a release can be taken back until it is raised.
+The level is Kafka's `metadata.version` (KIP-584): finalised in the log, it only increases, and only
+with it changes the meaning of records. Programs of several releases compute the same state as long
+as all know the level, and a release can be rolled back until the level is raised.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from rlmm.rows.rows import RowReader
 from rlmm.rows.values import decode_feature_level
 
 FEATURE = "metadata.version"
-"""The level's name on the wire, as in Kafka."""
+"""The level's name in the protocol, as in Kafka."""
 
 DELEGATED_LOSS_LEVEL = 2
-"""The level from which on offsets of a delegated partition that are found to be gone after a
-restart from a snapshot can be recorded as lost.
+"""The level from which on offsets of a delegated partition that are missing after a restart from a
+snapshot can be recorded as lost.
 """
 
 
 REJOINING_LEVEL = 2
-"""The level from which on a process whose node was removed registers again without a new start."""
+"""The level from which on a removed node's process registers again without a restart."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureLevels:
-    """A program's range; both ends inclusive."""
+    """The range of levels that a program supports; both ends inclusive."""
 
     lowest: int
     highest: int
@@ -46,18 +46,20 @@ class FeatureLevels:
 
 
 LEVELS_KNOWN = FeatureLevels(FIRST_FEATURE_LEVEL, MIGRATION_LEVEL)
-"""The levels of this program."""
+"""The levels that this program supports."""
 
 
 def check_feature_level(rows: RowReader, known: FeatureLevels) -> None:
-    """Check that this program has the rules of the rows' level; Refused if not."""
+    """Check that this program supports the rows' level; Refused if not."""
     _check(read_feature_level(rows)[0], known)
 
 
 def of_known_level(
     rows: Iterable[tuple[bytes, bytes]], known: FeatureLevels
 ) -> Iterator[tuple[bytes, bytes]]:
-    """Pass on the rows of a snapshot, whose level comes first. Errors: `check_feature_level`."""
+    """Return the rows of a snapshot, after checking its level, which is the first row. Raises as
+    `check_feature_level`.
+    """
     rest = iter(rows)
     first = next(rest, None)
     if first is None or first[0] != FEATURE_LEVEL_KEY:
@@ -71,7 +73,7 @@ def _check(level: int, known: FeatureLevels) -> None:
     if level > known.highest:
         raise Refused(
             f"the metadata has feature level {level}, and this program knows {known}: run a newer "
-            "Strandline on this node. Its data directory is whole"
+            "Strandline on this node. Its data directory is undamaged"
         )
     if level < known.lowest:
         raise Refused(
@@ -84,12 +86,12 @@ def _check(level: int, known: FeatureLevels) -> None:
 def check_may_finalise(
     level: int, finalised: int, levels: Mapping[int, FeatureLevels], unasked: tuple[int, ...]
 ) -> None:
-    """Check that the level may be raised. InvalidRequest: `level` does not go up. Conflict: a node
-    would stop, by `levels` (known levels by node id), or might: one in `unasked`.
+    """Check that the level may be raised. InvalidRequest: `level` is lower. Conflict: a node would
+    stop, by `levels` (known levels by node id), or might, being one of `unasked`.
     """
     if level < finalised:
         raise InvalidRequest(
-            f"the feature level is {finalised} and only goes up", field="feature_level"
+            f"the feature level is {finalised} and can only be raised", field="feature_level"
         )
     behind = [f"node {node} knows {known}" for node, known in sorted(levels.items())
               if level not in known]  # fmt: skip
@@ -102,7 +104,7 @@ def check_may_finalise(
     if unasked:
         raise Conflict(
             f"the observers {', '.join(map(str, unasked))} cannot be asked which feature levels "
-            f"they know, and would stop if they don't know {level}. Upgrade them, then say that "
-            "observers are upgraded",
+            f"they know, and would stop if they don't know {level}. Upgrade them, then confirm "
+            "that observers are upgraded",
             reason="OBSERVERS_NOT_ASKED",
         )

@@ -1,8 +1,8 @@
-"""Segment rows as an import from Kafka's own metadata topic leaves them. Pure.
+"""Segment rows that an import from Kafka's own metadata topic writes. Pure.
 
 They are like those of a segment that a node recorded in delegated mode, whose claim has the token
-of the import: so nothing takes them for history from before the mode. Which node and which upload
-is not known.
+of the import, so they do not count as history from before that mode. The node and the upload that
+copied the segment are unknown.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ IMPORTER = Incarnation(-1, ZERO_UUID, 0)
 
 
 def as_imported(row: RemoteLogSegmentMetadata, since: int) -> RemoteLogSegmentMetadata:
-    """A segment of the topic as a row of the phase SWITCHING that began at metadata offset `since`:
-    below every later offset, and equal for all, so that an import that is repeated ends the same.
+    """A segment of the topic as a row of the phase SWITCHING that began at metadata offset `since`.
+    That is below every later offset, and equal for all segments, so that a repeated import has the
+    same result.
     """
     finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
     # Not `replace`, which takes five times as long: there are millions.
@@ -29,7 +30,7 @@ def as_imported(row: RemoteLogSegmentMetadata, since: int) -> RemoteLogSegmentMe
 
 
 def is_row_of(row: RemoteLogSegmentMetadata, since: int) -> bool:
-    """True if the row is as `as_imported` leaves one."""
+    """True if `as_imported` wrote the row."""
     finished = row.state is SegmentState.COPY_SEGMENT_FINISHED
     expected = (since, IMPORTER, 0, since if finished else -1)
     return (row.token, row.writer, row.upload_deadline_ms, row.finished_at) == expected

@@ -1,7 +1,7 @@
-"""Keys of the rows. One byte of kind, then big-endian fields, so that rows sort by them.
+"""Keys of the rows: one byte of kind, then big-endian fields, so that rows sort by them.
 
-Logical rows are the state: equal on every node at the same metadata offset, in the digest and in
-snapshots. Keys from LOGICAL_START on are logical; those below belong to one node's view alone.
+Logical rows are the state: equal on every node at the same metadata offset, part of the digest and
+of snapshots. Keys from LOGICAL_START on are logical; those below belong to one node's view alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 
 
 class RowKind(IntEnum):
-    """The first byte of a key. Numbers are on disk and in snapshots; never reuse one."""
+    """The first byte of a key. The numbers are on disk and in snapshots; never reuse one."""
 
     FEATURE_LEVEL = 0x01
     RECORD_TIME = 0x02
@@ -95,7 +95,7 @@ def _int32(value: int, field: str) -> bytes:
 
 
 def partition_bytes(partition: TopicIdPartition) -> bytes:
-    """Topic id and number, which name a partition in every key; the topic's name does not."""
+    """Topic id and number, which identify a partition in every key; the topic's name does not."""
     try:
         return partition.topic_id + _INT32.pack(partition.partition)
     except struct.error:
@@ -103,7 +103,7 @@ def partition_bytes(partition: TopicIdPartition) -> bytes:
 
 
 def _name(topic: str) -> bytes:
-    """Encodes names that no topic can have, too: a question may bring one, and finds nothing."""
+    """Encode a name, also one that no topic can have: a query for it finds no row."""
     return topic.encode("utf-8", "surrogatepass")
 
 
@@ -141,7 +141,7 @@ def topic_policy_key(topic: str) -> bytes:
 
 
 def cluster_setting_key(setting: str, scope_kind: int, name: str) -> bytes:
-    """The row of a setting; `setting` has no zero byte."""
+    """The key of a setting's row; `setting` has no zero byte."""
     key = setting.encode() + bytes((0, scope_kind))
     return CLUSTER_SETTINGS_PREFIX + key + name.encode()
 
@@ -201,7 +201,7 @@ def topic_names_prefix() -> bytes:
 
 
 def topic_name_prefix(topic: str) -> bytes:
-    """The prefix of all partitions of all topics that have or had this name."""
+    """The prefix for all partitions of all topics that have or had this name."""
     return _TOPIC_NAME + _name(topic) + b"\0"
 
 
@@ -232,7 +232,7 @@ def segment_of_unfinished_key(key: bytes) -> Uuid:
 
 
 def span_class(start: int, end: int) -> int:
-    """The class of spans from 2**class to below 2**(class + 1) offsets."""
+    """The span class: class n has spans of 2**n to below 2**(n + 1) offsets."""
     return (end - start + 1).bit_length() - 1
 
 
@@ -245,7 +245,7 @@ def interval_prefix(partition: TopicIdPartition, epoch: int) -> bytes:
 
 
 def interval_from(prefix: bytes, class_: int, start: int) -> bytes:
-    """The lowest key of a span class from `start` on; `prefix` of `interval_prefix`."""
+    """The lowest key of a span class from `start` on; `prefix` as of `interval_prefix`."""
     return prefix + bytes((class_,)) + _INT64.pack(start)
 
 
@@ -268,7 +268,7 @@ def coverage_prefix(partition: TopicIdPartition, epoch: int) -> bytes:
 
 
 def coverage_from(prefix: bytes, start: int) -> bytes:
-    """The key of the range that begins at `start`; `prefix` of `coverage_prefix`."""
+    """The key of the range that begins at `start`; `prefix` as of `coverage_prefix`."""
     return prefix + _INT64.pack(start)
 
 

@@ -1,8 +1,8 @@
 """Rows of the move from Kafka's metadata topic: its phase, the brokers that acknowledged it, and
 open imports. Pure.
 
-An open import is that of a partition whose last record is not applied yet; its row holds the number
-of segments that were imported so far.
+An import is open until a partition's last record is applied; its row has the number of segments
+imported so far.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def encode_migration(migration: Migration) -> bytes:
 
 @lru_cache(maxsize=16)
 def decode_migration(value: bytes) -> Migration:
-    """Decode the row of the move. CorruptData if `encode_migration` does not write such a row."""
+    """Decode the row of the move. CorruptData for a row that `encode_migration` does not write."""
     reader = Reader(value, "migration row")
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"version {version} is unknown, this program reads {VERSION}")
     phase = RECORDED_PHASES.get(number := reader.int8())
     if phase is None:
         raise reader.corrupt(f"unknown phase {number} of a move")
@@ -49,7 +49,7 @@ def decode_migration(value: bytes) -> Migration:
 
 
 def find_migration(rows: RowReader) -> Migration:
-    """The phase that stands; NONE without a record."""
+    """The phase in force; NONE without a record."""
     value = rows.get(keys.MIGRATION_KEY)
     return NO_MIGRATION if value is None else decode_migration(value)
 

@@ -1,4 +1,4 @@
-"""Rows of registered nodes, both ways. Pure."""
+"""Encodes and decodes rows of registered nodes. Pure."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _TAG_LIVENESS = OWN_TAGS_FROM
 
 
 class Liveness(IntEnum):
-    """The life of a node. LIVE: it registered, and has fetched the metadata log since, as far as
-    leaders know. FENCED: it was silent too long for the quorum's leader (KIP-631). STOPPED: it said
-    that it ends. REMOVED: an admin took it off the list. Its next registration makes any of them
-    LIVE; a REMOVED one that lives looks, and registers again.
+    """The liveness of a node. LIVE: it registered, and has fetched the metadata log since, as far
+    as leaders know. FENCED: it did not fetch for too long, as the quorum's leader found (KIP-631).
+    STOPPED: it recorded that it ends. REMOVED: an admin took it off the list. Its next registration
+    makes any of them LIVE; the process of a REMOVED node that still runs registers again.
 
-    It tells people and clients whom to ask. No claim stands or falls with it: writers are fenced by
-    their tokens.
+    Liveness shows people and clients which nodes to ask. Claims do not depend on it: writers are
+    fenced by their tokens.
     """
 
     LIVE = 0
@@ -37,13 +37,14 @@ class Liveness(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RegisteredNode:
-    """A node id, and the directory whose process holds it.
+    """A node id, and the directory whose process has it.
 
     `offset` is the metadata offset at which this directory took the node id over, `boot_offset`
-    that of its latest registration, at `timestamp_ms` (record time). `past` are directories that
-    had the id before, latest first, each with its last boot counter. `contested`: a process of one
-    of these still lived when this one registered. `facts` and `unknown_tags` are of the latest
-    registration. `liveness` holds since record time `liveness_ms`; None: since the registration.
+    that of its latest registration, at `timestamp_ms` (record time). `past` are the directories
+    that had the id before, latest first, each with its last boot counter. `contested`: a process of
+    one of these was still running when this one registered. `facts` and `unknown_tags` are those of
+    the latest registration. `liveness` is in force since record time `liveness_ms`; None: since the
+    registration.
     """
 
     node_id: int
@@ -68,7 +69,7 @@ class RegisteredNode:
 
 
 def encode_node(node: RegisteredNode) -> bytes:
-    """Encode all but the node id, which is in the key."""
+    """Encode all fields but the node id, which is in the key."""
     writer = Writer()
     writer.int16(VERSION)
     writer.uuid(node.directory_id)
@@ -102,14 +103,14 @@ def _read_liveness(reader: Reader) -> tuple[Liveness, int]:
 
 @lru_cache(maxsize=1_024)
 def decode_node(node_id: int, value: bytes) -> RegisteredNode:
-    """Decode a node's row. CorruptData if `encode_node` does not write such a row.
+    """Decode a node's row. CorruptData for a row that `encode_node` does not write.
 
-    Remembered by the bytes, which every partition's claim asks for: never out of date.
+    Results are cached by the bytes, since each claim reads them: a cached one is never outdated.
     """
     reader = Reader(value, _SOURCE)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"version {version} is unknown, this program reads {VERSION}")
     directory_id = reader.uuid()
     boot_counter, offset, boot_offset, timestamp_ms = (reader.int64() for _ in range(4))
     contested = reader.boolean()
@@ -128,18 +129,18 @@ def decode_node(node_id: int, value: bytes) -> RegisteredNode:
 
 
 def find_node(rows: RowReader, node_id: int) -> RegisteredNode | None:
-    """The registered node; None: no process with this id ever registered."""
+    """The registered node; None if no process with this id ever registered."""
     return read_decoded(rows, keys.node_key(node_id), lambda value: decode_node(node_id, value))
 
 
 def all_nodes(rows: RowReader) -> tuple[RegisteredNode, ...]:
-    """Every registered node, in the order of ids."""
+    """Every registered node, ordered by id."""
     found = rows.scan(keys.NODE_PREFIX, prefix_end(keys.NODE_PREFIX))
     return tuple(decode_node(keys.node_of(key), value) for key, value in found)
 
 
 def is_voided(rows: RowReader, claim: Claim | None) -> bool:
-    """True if a registration since the claim voids it."""
+    """True if a registration after the claim voids it."""
     if claim is None or claim.incarnation.node_id < 0:
         return False
     node = find_node(rows, claim.incarnation.node_id)

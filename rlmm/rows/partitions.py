@@ -1,7 +1,7 @@
-"""Partition rows, both ways. Pure.
+"""Encodes and decodes partition rows. Pure.
 
-Every record about a partition reads and writes its row. Rows that were written or read last are
-remembered by their bytes, so that what is remembered is never out of date.
+Every record about a partition reads and writes its row. Rows written or read recently are cached by
+their bytes, so that a cached one is never outdated.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ NO_DELETE_STATE = -1
 REMEMBERED_MAX = 1_024
 
 _TAG_DELETE_GRACE = 0  # only in rows of marked partitions
-_TAG_GAPS_ALLOWED = 1  # only in rows of partitions that were compacted once
-_TAG_DELETE_COUNTS_FROM = 2  # as the grace
-_TAG_RESET_CUT_AT = 3  # only while a reset stands that allows a cut
+_TAG_GAPS_ALLOWED = 1  # only in rows of partitions that have been compacted
+_TAG_DELETE_COUNTS_FROM = 2  # like the grace, only in rows of marked partitions
+_TAG_RESET_CUT_AT = 3  # only while a reset that allows a cut is in force
 _KNOWN_TAGS = frozenset(
     {_TAG_DELETE_GRACE, _TAG_GAPS_ALLOWED, _TAG_DELETE_COUNTS_FROM, _TAG_RESET_CUT_AT}
 )
 
-# Behind the topic: mode, its offset, whether there is a claim; the claim (token, epoch,
-# incarnation, number, time); voided, cut allowed, log starts, delete state, its offset and time,
+# After the topic: mode, its offset, whether there is a claim; the claim (token, epoch,
+# incarnation, number, time); voided, reset in force, log starts, delete state, its offset and time,
 # four counters.
 _MODE = struct.Struct(">bqB")
 _CLAIM = struct.Struct(">qii16sqqq")
@@ -40,12 +40,12 @@ _FLAGS = (False, True)
 class PartitionRow(NamedTuple):
     """A partition's state without its lineage, highest copied offsets and lost ranges.
 
-    `claim` is the last accepted one; it stands unless `claim_voided`. `reset_stands`: an admin's
-    ClaimReset waits for the claim that uses it, and `reset_cut_at` is the lowest offset at which
-    that may cut the lineage, -1 if it is to cut nothing. `delete_grace_ms` and
+    `claim` is the last accepted one; it is in force unless `claim_voided`. `reset_stands`: an
+    admin's ClaimReset waits for the claim that uses it, and `reset_cut_at` is the lowest offset at
+    which that claim may cut the lineage, -1 if it may not. `delete_grace_ms` and
     `delete_counts_from_ms` are -1 unless the partition is marked. `gaps_allowed` is the reason why
-    offsets may lack a batch, empty where they may not. A tuple: each record makes one, and a frozen
-    dataclass takes three times as long.
+    offsets may lack a batch, empty if they may not. A tuple, since each record creates one, and a
+    frozen dataclass takes three times as long.
     """
 
     topic: str
@@ -76,7 +76,7 @@ class PartitionRow(NamedTuple):
     def counted(
         self, copy_started: int, copy_finished: int, delete_started: int, size_bytes: int
     ) -> PartitionRow:
-        """The row with these added to its counters."""
+        """The row with these numbers added to its counters."""
         return PartitionRow(
             *self[:11],
             self[11] + copy_started,
@@ -137,7 +137,7 @@ def _known_tags(row: PartitionRow) -> list[tuple[int, bytes]]:
 
 
 def decode_partition(value: bytes) -> PartitionRow:
-    """Decode a partition's row. CorruptData if `encode_partition` does not write such a row."""
+    """Decode a partition's row. CorruptData for a row that `encode_partition` does not write."""
     row = _remembered.get(value)
     if row is None:
         row = _read_row(Reader(value, "partition row"))
@@ -191,7 +191,7 @@ def _read_gaps_allowed(value: bytes | None) -> str:
 
 
 def _read_natural(value: bytes | None, name: str) -> int:
-    """-1 for None."""
+    """Decode a number of 0 or more; -1 for None."""
     if value is None:
         return -1
     found = value_of(value, f"partition row, {name}", Reader.int64)

@@ -1,7 +1,7 @@
-"""Questions to the rows. Pure reads; every answer is true at the rows' own metadata offset.
+"""Queries of the rows. Pure reads; every answer is valid at the rows' own metadata offset.
 
 Look-ups clamp to the merged lineage: a part of a segment that a later leader's lineage cut off is
-never named, and `valid_until` says where reading has to stop.
+never returned, and `valid_until` is the offset where reading has to stop.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 class SegmentAnswer:
     """The segment that serves an offset of an epoch.
 
-    `valid_until` is the last offset (inclusive) of this answer: reading stops at the last batch at
-    or below it and asks anew, with the epoch of the offset behind it.
+    `valid_until` is the last offset (inclusive) for which the answer is valid: a reader stops at
+    the last batch at or below it and asks again, with the epoch of the offset after it.
     """
 
     metadata: RemoteLogSegmentMetadata
@@ -65,7 +65,7 @@ def segment_for_offset(
 
 
 def _answer(rows: RowReader, covered: Covered, last: int) -> SegmentAnswer:
-    """`last` is the last offset of the epoch in the lineage."""
+    """The answer for a covered range; `last` is the last offset of its epoch in the lineage."""
     metadata = read_segment(rows, covered.segment)
     if metadata is None:
         raise InternalError(f"coverage names segment {covered.segment}, which has no row")
@@ -79,8 +79,8 @@ def served_segments(
     rows: RowReader, state: PartitionState, first_offset: int, last_offset: int
 ) -> Iterator[ServedSegment]:
     """The segments that serve the partition's readable offsets from the first to the last,
-    ascending. Rows may change between two steps: for a segment deleted since the coverage was read,
-    the segments that serve its offsets by then are named.
+    inclusive, ascending. Rows may change between two steps: for a segment deleted since the
+    coverage was read, the segments that serve its offsets then are returned.
     """
     if state.highest_copied is None:
         return
@@ -109,8 +109,8 @@ def _covered_now(
 def serves_any(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, first: int, last: int
 ) -> bool:
-    """True if a finished segment serves an offset from `first` to `last` (inclusive), as far as the
-    given lineage decides. One seek an epoch.
+    """True if a finished segment serves an offset from `first` to `last` (inclusive), within the
+    given lineage. One seek per epoch.
     """
     covered = partial(covered_ranges, rows, partition)
     return next(served_ranges(lineage, covered, first, last), None) is not None
@@ -119,10 +119,10 @@ def serves_any(
 def next_segment_with_txn_index(
     rows: RowReader, partition: TopicIdPartition, leader_epoch: int, offset: int
 ) -> SegmentAnswer | None:
-    """The first segment at or behind `offset` in that epoch that has a transaction index.
+    """The first segment at or after `offset` in that epoch that has a transaction index.
 
-    None if the epoch has no further one; the caller goes on with the next epoch. Offsets that
-    nothing serves are passed over: an aborted transaction before them may be told behind them.
+    None if the epoch has no further one; the caller continues with the next epoch. Offsets that no
+    segment serves are skipped: a later index may list an aborted transaction from before them.
     """
     if offset < 0 or leader_epoch < 0:
         return None
@@ -140,8 +140,9 @@ def next_segment_with_txn_index(
 def highest_offset_for_epoch(
     rows: RowReader, partition: TopicIdPartition, leader_epoch: int
 ) -> int | None:
-    """The highest offset ever copied in that epoch, within the epoch's part of the lineage. None of
-    an epoch outside: a follower that still has records of it would delete those that replace them.
+    """The highest offset ever copied in that epoch, within the epoch's part of the lineage. None
+    for an epoch outside the lineage: a follower that still has records of it would delete those
+    that replace them.
     """
     if leader_epoch < 0:
         return None
@@ -166,7 +167,7 @@ class ListPosition(NamedTuple):
 def list_position(
     metadata: RemoteLogSegmentMetadata, leader_epoch: int | None = None
 ) -> ListPosition:
-    """The position of a segment that `list_segments` gave for this `leader_epoch`."""
+    """The position of a segment that `list_segments` returned for this `leader_epoch`."""
     for each in epoch_ranges(metadata):
         if leader_epoch is None or leader_epoch == each.epoch:
             return ListPosition(each.epoch, each.start, metadata.segment_id.id)
@@ -180,10 +181,10 @@ def list_segments(
     *,
     after: ListPosition | None = None,
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """All segments that are not DELETE_SEGMENT_FINISHED, whatever their state.
+    """All segments that are not DELETE_SEGMENT_FINISHED, in any state.
 
-    With an epoch: those that hold it, by start offset in it. Without: by their lowest epoch, then
-    by start offset in that. Only those behind `after`; earlier ones cost nothing.
+    With an epoch: those with offsets in it, by start offset in it. Without: by their lowest epoch,
+    then by start offset in that. Only those after `after`; skipping earlier ones costs nothing.
     """
     if leader_epoch is not None:
         if leader_epoch >= 0:
@@ -203,7 +204,7 @@ def list_segments(
 def left_overs(
     rows: RowReader, partition: TopicIdPartition
 ) -> tuple[RemoteLogSegmentMetadata, ...]:
-    """Segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, which somebody has to finish."""
+    """Segments in COPY_SEGMENT_STARTED or DELETE_SEGMENT_STARTED, which a node has to finish."""
     prefix = keys.unfinished_prefix(partition)
     ids = [keys.segment_of_unfinished_key(key) for key, _ in rows.scan(prefix, prefix_end(prefix))]
     found = (read_segment(rows, id_) for id_ in ids)
@@ -211,7 +212,7 @@ def left_overs(
 
 
 def _epochs_with_intervals(rows: RowReader, partition: TopicIdPartition) -> Iterator[int]:
-    """Ascending; one seek an epoch."""
+    """The epochs with finished segments, ascending; one seek per epoch."""
     prefix = keys.intervals_prefix(partition)
     low, end = prefix, prefix_end(prefix)
     while (row := first_row(rows, low, end)) is not None:
@@ -232,7 +233,7 @@ def _segments_of_epoch(
     after: ListPosition | None,
     lowest_only: bool = False,
 ) -> Iterator[RemoteLogSegmentMetadata]:
-    """Finished segments from their intervals, and those of `unfinished` that hold the epoch."""
+    """Finished segments by their intervals, and those of `unfinished` that have the epoch."""
     behind = after[1:] if after is not None and after.epoch == epoch else None
     others = sorted(
         (each.start, metadata.segment_id.id)
@@ -257,7 +258,7 @@ def _finished_by_class(
     *,
     lowest_only: bool,
 ) -> list[Iterator[_Found]]:
-    """The intervals behind `behind` of each span class, ascending."""
+    """The intervals after `behind` of each span class, ascending."""
     prefix = keys.interval_prefix(partition, epoch)
     runs: list[Iterator[_Found]] = []
     class_ = 0
@@ -295,7 +296,7 @@ def is_partition_tombstone(rows: RowReader, partition: TopicIdPartition) -> bool
 
 
 def partition_state(rows: RowReader, partition: TopicIdPartition) -> PartitionState | None:
-    """The partition's state; None if the log does not know it, or no more."""
+    """The partition's state; None if no record names it, or its deletion is long finished."""
     row = read_partition_row(rows, partition)
     if row is None or row.topic != partition.topic:
         return None
@@ -342,20 +343,20 @@ def partitions_of_topic(rows: RowReader, topic: str) -> Iterator[TopicIdPartitio
 
 
 def find_partition(rows: RowReader, topic: str, partition: int) -> TopicIdPartition | None:
-    """The partition of the newest topic of that name (`newest_topic_id`); None if the log has not
-    met that one yet, whatever older topics of the name have.
+    """The partition of the newest topic of that name (`newest_topic_id`); None if no record has
+    named that one yet, even if older topics of the name have the partition.
     """
     tip = TopicIdPartition(topic, newest_topic_id(rows, topic), partition)
     return tip if is_met(rows, tip) else None
 
 
 def is_met(rows: RowReader, partition: TopicIdPartition) -> bool:
-    """True if the partition is known by its topic's name."""
+    """True if a record has named the partition."""
     return rows.get(keys.topic_name_key(partition)) is not None
 
 
 class MetPartition(NamedTuple):
-    """`met_at` is the metadata offset of the first record about the partition."""
+    """A partition; `met_at` is the metadata offset of the first record that named it."""
 
     partition: TopicIdPartition
     met_at: int
@@ -371,7 +372,7 @@ def met_partitions(rows: RowReader, topic: str) -> Iterator[MetPartition]:
 
 
 def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
-    """The partitions of the newest topic among those of one name: the log met it last."""
+    """The partitions of the newest topic among those of one name: the one first named last."""
     first_met: dict[Uuid, int] = {}
     for partition, met_at in met:
         id_ = partition.topic_id
@@ -381,12 +382,12 @@ def newest_incarnation(met: Sequence[MetPartition]) -> list[TopicIdPartition]:
 
 
 def newest_topic_id(rows: RowReader, topic: str) -> Uuid:
-    """The id of the newest topic of that name; zero: none is known."""
+    """The id of the newest topic of that name; zero if none is known."""
     newest = newest_incarnation(list(met_partitions(rows, topic)))
     return newest[0].topic_id if newest else ZERO_UUID
 
 
 def topic_policy(rows: RowReader, topic: str, topic_id: Uuid | None = None) -> TopicPolicy:
-    """A topic name's policy, or the defaults; with `topic_id` what holds for that topic."""
+    """A topic name's policy, or the defaults; with `topic_id` the one in force for that topic."""
     policy = read_policy(rows, topic)
     return policy if topic_id is None else policy.counts_for(topic_id)

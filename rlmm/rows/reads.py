@@ -1,6 +1,6 @@
-"""Typed reads of single rows, and the two offsets that everything turns on.
+"""Typed reads of single rows, and the two offsets on which copying depends.
 
-Highest copied and next offset are defined here and nowhere else (`highest_copied`, `next_offset`).
+Only this file defines highest copied and next offset (`highest_copied`, `next_offset`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def read_lineage(rows: RowReader, partition: TopicIdPartition) -> Epochs:
 
 @lru_cache(maxsize=4_096)
 def _remembered_lineage(value: bytes) -> Epochs:
-    """Remembered by the bytes themselves, which every look-up reads anew: never out of date."""
+    """The decoded lineage, cached by the bytes, which each look-up reads: never outdated."""
     return values.decode_lineage(value)
 
 
@@ -59,13 +59,13 @@ def read_totals(rows: RowReader) -> Totals:
 
 
 def read_restart(rows: RowReader) -> Restart | None:
-    """The restart from a snapshot that this cluster began with; None: it began empty."""
+    """The restart from a snapshot with which this cluster began; None: it began empty."""
     value = rows.get(keys.RESTART_KEY)
     return None if value is None else values.decode_restart(value)
 
 
 def is_adopting(rows: RowReader, partition: TopicIdPartition) -> bool:
-    """True while the store's content of the partition is still to be recorded after a restart."""
+    """True if the store's segments of the partition are still to be recorded after a restart."""
     if rows.get(keys.RESTART_KEY) is None:
         return False
     return rows.get(keys.adopted_key(partition)) is None
@@ -85,7 +85,7 @@ def read_feature_level(rows: RowReader) -> tuple[int, int]:
 
 
 def read_record_time(rows: RowReader) -> int | None:
-    """The highest batch timestamp, ms since the epoch, for people; None before any record."""
+    """The highest batch timestamp, Unix time in ms, for display; None before any record."""
     return read_decoded(rows, keys.RECORD_TIME_KEY, values.decode_offset)
 
 
@@ -114,7 +114,7 @@ def _lost_range(row: tuple[bytes, bytes]) -> LostOffsets:
 
 
 def highest_recorded(rows: RowReader, partition: TopicIdPartition, epoch: int) -> int | None:
-    """The highest offset ever copied in this epoch, deleted or not."""
+    """The highest offset ever copied in this epoch, even if deleted since; None: none was."""
     value = rows.get(keys.highest_copied_key(partition, epoch))
     return None if value is None else values.decode_offset(value)
 
@@ -122,13 +122,13 @@ def highest_recorded(rows: RowReader, partition: TopicIdPartition, epoch: int) -
 def highest_copied(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs
 ) -> tuple[int, int] | None:
-    """(offset, epoch) of the highest copied record within the lineage; None: nothing is copied.
+    """(offset, epoch) of the highest copied record within the lineage; None: no record is copied.
 
-    Downwards through the lineage; at the first epoch with a recorded highest h it is the smaller of
-    h and the last offset that the epoch has in the lineage.
+    The lineage is walked downwards to the first epoch with a recorded highest offset h; the result
+    is the smaller of h and the last offset of that epoch in the lineage.
     """
     if lineage:
-        # Nearly always the last epoch has one: a read by key, no search.
+        # Nearly always the last epoch has one: a read by key, without a search.
         newest, start = lineage[-1]
         recorded = highest_recorded(rows, partition, newest)
         if recorded is not None and recorded >= start:
@@ -149,7 +149,7 @@ def next_offset(
     rows: RowReader, partition: TopicIdPartition, lineage: Epochs, log_start_offset: int
 ) -> int:
     """The offset that the next copy has to contain: the greater of highest copied + 1 and log
-    start, past the lost ranges. -1: nothing is copied and no log start is recorded.
+    start, after any lost ranges there. -1: no record is copied and no log start is recorded.
     """
     highest = highest_copied(rows, partition, lineage)
     if highest is None and log_start_offset < 0:

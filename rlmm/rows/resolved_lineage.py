@@ -1,12 +1,14 @@
 """Finds the leader epoch of each offset of a partition from its segments alone. Pure.
 
 A segment copied under a higher leader epoch knows more of the log's history, so segments are
-believed in that order. A segment that contradicts settled offsets has diverged: a leader copied it,
-and a later leader wrote other records there. It is right up to the first contradiction.
+considered in that order. A segment that contradicts settled offsets has diverged: a leader copied
+it, and a later leader wrote other records at these offsets. It is valid up to the first
+contradiction.
 
 A segment's first epoch begins at the segment's start, or anywhere before. So if such an epoch
-contradicts another segment, the offset from which it does is unknown: serving offsets in doubt
-could return records that the log never kept. Segments in doubt are named and left to the operator.
+contradicts a different segment, the offset from which it does is unknown, and to serve offsets in
+doubt could return records that the log never kept. Segments in doubt are listed for the operator to
+decide.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
 @dataclass(frozen=True, slots=True)
 class ResolvedLineage:
-    """A resolved lineage. `diverged` segments lie wholly outside of it; those `in_doubt` may, in
-    part. `cut` segments lie in it, but have a tail outside. All by segment id.
+    """A resolved lineage, and segment ids. `diverged` segments are wholly outside of it; those
+    `in_doubt` may be, in part. `cut` segments are in it, but have a tail outside.
     """
 
     epochs: Epochs
@@ -36,7 +38,7 @@ class ResolvedLineage:
 def resolve_lineage(
     segments: Sequence[RemoteLogSegmentMetadata], *, accept_doubt: bool = False
 ) -> ResolvedLineage:
-    """The lineage. `accept_doubt`: that of `accepted_lineage`."""
+    """The lineage; with `accept_doubt` that of `accepted_lineage`."""
     in_doubt: set[Uuid] = set()
     if accept_doubt:
         lineage = accepted_lineage(segments)
@@ -56,7 +58,7 @@ def resolve_lineage(
 
 
 def accepted_lineage(segments: Iterable[RemoteLogSegmentMetadata]) -> Epochs:
-    """The lineage in which segments in doubt count, too, as far as no other contradicts them."""
+    """The lineage that includes segments in doubt, as far as no other segment contradicts them."""
     settled = _Settled()
     for segment in sorted(segments, key=_authority, reverse=True):
         ranges = epoch_ranges(segment)
@@ -99,12 +101,12 @@ def _epoch(piece: EpochRange) -> int:
 
 @dataclass(slots=True)
 class _Settled:
-    """Disjoint ranges whose epoch is settled, ascending; their epochs never descend."""
+    """Disjoint ranges whose epoch is settled, ascending; their epochs never decrease."""
 
     pieces: list[EpochRange] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
     exact: set[int] = field(default_factory=set)
-    """Epochs whose first offset is known: a segment holds the offset directly before it."""
+    """Epochs whose first offset is known: a segment has the offset directly before it."""
 
     def agrees_up_to(self, ranges: Iterable[EpochRange]) -> tuple[int, EpochRange | None]:
         """The last offset before a contradiction, and the first settled piece that contradicts;
@@ -124,7 +126,7 @@ class _Settled:
             at += 1
         at = max(at, 0)
         if at < len(self.pieces) and self.pieces[at].epoch < each.epoch:
-            # Epochs never descend: everything of this lower epoch was discarded.
+            # Epochs never decrease: a later leader discarded everything of this lower epoch.
             return each.start, self.pieces[at]
         at = bisect_right(self.pieces, each.epoch, at, key=_epoch)
         if at < len(self.pieces) and self.pieces[at].start <= each.end:
@@ -132,8 +134,8 @@ class _Settled:
         return None
 
     def doubt(self, segment: RemoteLogSegmentMetadata, end: int, cause: EpochRange) -> Range | None:
-        """The offsets up to `end` that only `segment` has, if the epoch that contradicts it behind
-        them may have begun among them.
+        """The offsets up to `end` that only `segment` has, if the later epoch that contradicts it
+        may have begun among them; else None.
         """
         if cause.epoch in self.exact:
             return None
@@ -177,7 +179,7 @@ class _Settled:
         return lower.epoch == upper.epoch and lower.end + 1 == upper.start
 
     def lineage(self) -> Epochs:
-        """Each epoch with its lowest settled offset."""
+        """The lineage: each epoch with its lowest settled offset."""
         entries: list[EpochEntry] = []
         for piece in self.pieces:
             if not entries or entries[-1].epoch != piece.epoch:

@@ -1,9 +1,10 @@
-"""The rows of a snapshot as a new cluster begins with them (its predecessor lost its quorum). Pure.
+"""The rows with which a new cluster begins from a snapshot, after its predecessor lost its quorum.
+Pure.
 
-All claims are void, and the row of the restart says from which offset on records are its own. Marks
-for deletion are void, too: one may have been taken back after the snapshot, and its grace be over
-by now. So are expiry marks; a hold of retention stays. A deletion that had started goes on, once
-the reconciliation is recorded.
+All claims are void, and the row of the restart has the offset from which on records are the new
+cluster's. Deletion marks are void too: one may have been undone after the snapshot, and its grace
+may be over. So are expiry marks; a hold of retention stays. A deletion that had started goes on
+once the reconciliation is recorded.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ _ADOPTED = bytes((RowKind.ADOPTED,))
 def restarted(
     rows: Iterable[tuple[bytes, bytes]], *, end_offset: int
 ) -> Iterator[tuple[bytes, bytes]]:
-    """`rows` of a snapshot of everything below `end_offset`, restarted, in key order. Rows of an
-    earlier restart are dropped: partitions are adopted and reconciled anew.
+    """The rows after the restart, in key order; `rows` are those of a snapshot of all records below
+    `end_offset`. Rows of an earlier restart are dropped: partitions are adopted and reconciled
+    anew.
     """
     written = False
     for key, value in rows:
@@ -44,7 +46,7 @@ def restarted(
 
 
 def _without_marks(value: bytes) -> bytes | None:
-    """The value without marks; None if there is no hold either."""
+    """The row without its marks; None if it has no hold either."""
     topic, expiry = decode_expiry(value)
     return None if expiry.hold is None else encode_expiry(topic, replace(expiry, marks=()))
 
@@ -53,7 +55,7 @@ def _voided(value: bytes) -> bytes:
     row = decode_partition(value)
     void = row._replace(claim_voided=row.claim is not None, reset_stands=False, reset_cut_at=-1)
     if row.delete_state is PartitionDeleteState.DELETE_PARTITION_MARKED:
-        # As an undo leaves it; `delete_offset` stays, so that only an admin marks it again.
+        # As after an undo; `delete_offset` stays, so that only an admin can mark it again.
         void = void._replace(
             delete_state=None,
             delete_marked_at_ms=UNKNOWN_OFFSET,

@@ -1,6 +1,7 @@
 """Rows of the metadata state as an ordered map of bytes, and reads through pending writes.
 
-Keys sort bytewise. Their shapes are in `rlmm/rows/keys.py`, their values in `rlmm/rows/values.py`.
+Keys sort bytewise. Their formats are in `rlmm/rows/keys.py`, those of values in
+`rlmm/rows/values.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ RowWrite = tuple[bytes, bytes | None]
 """A key with its new value; None removes the row."""
 
 RowChange = tuple[bytes, bytes | None, bytes | None]
-"""A key with the value before and the value after; None: no such row."""
+"""A key with the value before and the value after; None: there is no row."""
 
 
 class RowReader(Protocol):
@@ -50,7 +51,7 @@ def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) 
 
 
 def lacks(rows: RowReader, prefix: bytes) -> bool:
-    """True if the rows remember that no key begins with `prefix`. Not all rows remember."""
+    """True if it is known without a read that no key begins with `prefix`. False: unknown."""
     return isinstance(rows, OverlayRows) and rows.lowest_key(prefix) is None
 
 
@@ -67,7 +68,7 @@ def prefix_end(prefix: bytes) -> bytes:
 
 
 class MemoryRows:
-    """Rows in memory: for tests, simulation and a snapshot's first rows."""
+    """Rows in memory, for tests, the simulation and a snapshot's first rows."""
 
     def __init__(self, rows: Iterable[tuple[bytes, bytes]] = ()) -> None:
         self._values = dict(rows)
@@ -83,7 +84,7 @@ class MemoryRows:
         return ((key, self._values[key]) for key in (reversed(keys) if reverse else keys))
 
     def write(self, writes: Iterable[RowWrite]) -> None:
-        """Carry out writes, in order."""
+        """Apply writes, in order."""
         for key, value in writes:
             if value is None:
                 if self._values.pop(key, None) is not None:
@@ -101,16 +102,16 @@ class MemoryRows:
 Unencoded = tuple[Any, Callable[[Any], bytes]]
 """A row's decoded value, and the function that encodes it."""
 
-# Not the overlay itself: a reference cycle would keep it alive, with all it read.
+# A constant instead of the overlay itself: a reference cycle would keep that alive, with its cache.
 _NOT_PENDING = object()
 
 
 class OverlayRows:
-    """Rows with pending writes over them, which are read back before they are committed.
+    """Rows with pending writes over them, which reads see before they are committed.
 
-    It lives no longer than its base stays unchanged: reads of the base are remembered. A row that
-    many records change one after the other is encoded once, when its bytes are asked for
-    (`put_decoded`, `decoded`).
+    Valid only as long as its base is unchanged: reads of the base are cached. A row that many
+    records change one after the other is encoded only when its bytes are read (`put_decoded`,
+    `decoded`).
     """
 
     __slots__ = ("_base", "_journal", "_keys", "_kinds", "_lowest", "_pending", "_read")
@@ -121,8 +122,8 @@ class OverlayRows:
         self._read: dict[bytes, bytes | None] = {}
         self._lowest: dict[bytes, bytes | None] = {}
         self._kinds: set[int] = set()  # first bytes of the pending keys, and of some taken back
-        self._keys: list[bytes] = []  # of the pending writes, in order once asked for
-        # The values replaced since `begin`; `_NOT_PENDING` for keys that had none pending.
+        self._keys: list[bytes] = []  # of the pending writes; sorted on demand
+        # The values replaced since `begin`; `_NOT_PENDING` for keys that had no pending value.
         self._journal: list[tuple[bytes, object]] = []
 
     def get(self, key: bytes) -> bytes | None:
@@ -134,7 +135,7 @@ class OverlayRows:
         return value
 
     def decoded(self, key: bytes, decode: Callable[[bytes], Value]) -> Value | None:
-        """The decoded row, or None; `decode` belongs to the `encode` of its writes."""
+        """The decoded row, or None; `decode` must be the inverse of the `encode` of its writes."""
         value = self._pending[key] if key in self._pending else self._in_base(key)
         if value is None:
             return None
@@ -150,7 +151,7 @@ class OverlayRows:
         return value
 
     def lowest_key(self, prefix: bytes) -> bytes | None:
-        """The lowest key that begins with `prefix`, None if none does."""
+        """The lowest key that begins with `prefix`, None if there is none."""
         if prefix[0] in self._kinds:
             return _lowest_key(self, prefix)
         if prefix not in self._lowest:
@@ -163,17 +164,17 @@ class OverlayRows:
         return self._lowest[prefix]
 
     def put(self, key: bytes, value: bytes) -> None:
-        """Write one row. Writing the value that the base has is dropped from `writes`."""
+        """Write one row; `writes` leaves it out if its value is the base's."""
         self._set(key, value)
 
     def put_new(self, key: bytes, value: bytes) -> None:
-        """`put` of a row that the caller knows to be missing: nothing is read."""
+        """`put` for a row that the caller knows to be missing: the base is not read."""
         if key not in self._pending:  # a pending removal may hide a row of the base
             self._read.setdefault(key, None)
         self._set(key, value)
 
     def put_decoded(self, key: bytes, value: Value, encode: Callable[[Value], bytes]) -> None:
-        """`put` of `encode(value)`, encoded once somebody asks."""
+        """`put` of `encode(value)`, which is encoded when its bytes are read."""
         self._set(key, (value, encode))
 
     def delete(self, key: bytes) -> None:
@@ -181,7 +182,7 @@ class OverlayRows:
         self._set(key, None)
 
     def write(self, writes: Iterable[RowWrite]) -> None:
-        """Carry out writes, in order."""
+        """Apply writes, in order."""
         for key, value in writes:
             self._set(key, value)
 
@@ -217,7 +218,7 @@ class OverlayRows:
         return tuple((key, after) for key, _, after in self.changes())
 
     def changes(self) -> list[RowChange]:
-        """The pending writes with the base's values."""
+        """The pending writes with the base's values, in key order, without unchanged ones."""
         changes = []
         pending, read = self._pending, self._read
         for key in self._keys_in_order():
@@ -264,7 +265,7 @@ class OverlayRows:
 def in_slices(
     rows: Iterable[tuple[bytes, bytes]], size: int
 ) -> Iterator[list[tuple[bytes, bytes]]]:
-    """Cut a long run of rows into lists of `size`, so that no single step takes long."""
+    """Cut a long sequence of rows into lists of `size`, so that no single step takes long."""
     iterator = iter(rows)
     while part := list(islice(iterator, size)):
         yield part

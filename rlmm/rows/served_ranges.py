@@ -1,8 +1,8 @@
-"""The segments that serve the offsets of a partition, as ranges in their order. Pure.
+"""The segments that serve the offsets of a partition, as ranges in offset order. Pure.
 
-Coverage clipped to each epoch's bounds in the lineage: a diverged segment's dead tail and offsets
-outside the lineage are never named. The coverage comes from the view's rows, or from manifests
-alone.
+The ranges are the coverage, clipped to each epoch's bounds in the lineage: a diverged segment's
+tail and offsets outside the lineage are never returned. The coverage comes from the view's rows, or
+from manifests alone.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class ServedRange(NamedTuple):
 def served_ranges(
     lineage: Epochs, covered: CoveredRanges, first_offset: int, last_offset: int
 ) -> Iterator[ServedRange]:
-    """The ranges that serve offsets from the first to the last, ascending and disjoint. Offsets
-    between two ranges are not served. One segment may have two ranges, where another serves an
-    epoch in its midst.
+    """The ranges that serve offsets from the first to the last, inclusive, ascending and disjoint.
+    No segment serves offsets between two ranges. One segment may have two ranges, where a different
+    segment serves an epoch in its middle.
     """
     held: ServedRange | None = None
     below = bisect_right(lineage, first_offset, key=_start_offset)

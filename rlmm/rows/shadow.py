@@ -1,7 +1,8 @@
-"""Rows of the shadow, both ways: its state, the positions in the topic, and the outbox. Pure.
+"""Encodes and decodes rows of the shadow: its state, the positions in the topic, and the outbox.
+Pure.
 
-Values come from disks and from other nodes' snapshots: CorruptData for bytes that nothing here
-wrote.
+Values come from disks and from other nodes' snapshots: decoding raises CorruptData for bytes that
+no encoder here wrote.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rlmm.rows.rows import RowReader, prefix_end, read_decoded
 
 VERSION = 0
 KEPT_UP_PHASES = frozenset({MigrationPhase.QUORUM, MigrationPhase.BACK})
-"""The phases in which the topic is kept up with the metadata log."""
+"""The phases in which the topic is kept up to date with the metadata log."""
 RESTARTED = "the metadata was restarted from a snapshot since the switch"
 _TIME = struct.Struct(">q")
 _POSITION = struct.Struct(">qq")
@@ -45,7 +46,7 @@ def decode_shadow(value: bytes) -> Shadow:
     reader = Reader(value, "shadow row")
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"version {version}, known is {VERSION}")
+        raise reader.corrupt(f"version {version} is unknown, this program reads {VERSION}")
     begun, topic_id, partitions = reader.int64(), reader.uuid(), reader.int32()
     written_up_to, rows = reader.int64(), reader.int64()
     incomplete, foreign = reader.string(), reader.string()
@@ -73,14 +74,14 @@ def encode_outbox(time_ms: int, value: bytes) -> bytes:
 
 def decode_outbox(offset: int, value: bytes) -> OutboxRow:
     if len(value) < _TIME.size:
-        raise CorruptData("it is cut off", source="outbox row")
+        raise CorruptData("the row is cut off", source="outbox row")
     return OutboxRow(offset, _TIME.unpack_from(value)[0], value[_TIME.size :])
 
 
 def find_shadow(rows: RowReader) -> Shadow | None:
-    """The state of the shadow; None if no switch has begun, or the move is over. A metadata log
-    that was restarted from a snapshot since the switch may lack what is in the topic: its shadow is
-    incomplete.
+    """The state of the shadow; None if no switch has begun, or the move is over. If the metadata
+    log was restarted from a snapshot since the switch, it may lack records that are in the topic:
+    then the shadow is incomplete.
     """
     shadow = read_decoded(rows, keys.SHADOW_KEY, decode_shadow)
     if shadow is None or shadow.incomplete:
@@ -92,12 +93,12 @@ def find_shadow(rows: RowReader) -> Shadow | None:
 
 
 def is_kept_up(rows: RowReader) -> bool:
-    """True while changes of delegated partitions are to be in the topic, too."""
+    """True while changes of delegated partitions must also be written to the topic."""
     return find_migration(rows).phase in KEPT_UP_PHASES
 
 
 def topic_positions(rows: RowReader) -> Iterator[TopicPosition]:
-    """The positions, by partition."""
+    """The positions in the topic, by partition."""
     prefix = keys.SHADOW_POSITION_PREFIX
     for key, value in rows.scan(prefix, prefix_end(prefix)):
         yield decode_position(keys.partition_of_shadow_position_key(key), value)
@@ -109,7 +110,7 @@ def find_position(rows: RowReader, partition: int) -> TopicPosition | None:
 
 
 def outbox_rows(rows: RowReader) -> Iterator[OutboxRow]:
-    """The changes that wait, ascending."""
+    """The changes that wait to be written, ascending."""
     prefix = keys.SHADOW_OUTBOX_PREFIX
     for key, value in rows.scan(prefix, prefix_end(prefix)):
         yield decode_outbox(keys.offset_of_shadow_outbox_key(key), value)

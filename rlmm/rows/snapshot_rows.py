@@ -1,8 +1,9 @@
-"""Rows as records of a snapshot of the metadata log, and back (KIP-630's file, our content).
+"""Converts rows to records of a snapshot of the metadata log, and back (KIP-630's file format, with
+our records).
 
 A segment row is Kafka's own RemoteLogSegmentMetadataRecord, so that stock tools print it. Every
-other row is one private control record that carries key and value. Both keep the rows' key order,
-so the records are the same bytes on every node.
+other row is one private control record with key and value. Both keep the rows' key order, so the
+records are the same bytes on every node.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def _encode_long_row(key: bytes, value: bytes) -> bytes:
 
 
 def from_proposals(records: Iterable[Proposal]) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of a snapshot's records. CorruptData: a record that no snapshot holds."""
+    """The rows of a snapshot's records. CorruptData for a record that no snapshot contains."""
     before = b""
     for record in records:
         row = _row_of(record)
@@ -66,7 +67,7 @@ def _row_of(record: Proposal) -> tuple[bytes, bytes]:
     if control_type is None:
         segment = decode_usual(value) or decode_segment_record(value, source=SOURCE)
         if not isinstance(segment, RemoteLogSegmentMetadata):
-            raise CorruptData("a snapshot holds an update", source=SOURCE)
+            raise CorruptData("a snapshot contains an update", source=SOURCE)
         return segment_key(segment.segment_id.id), value
     if control_type != _SNAPSHOT_ROW:
         raise CorruptData(f"control record {control_type} is not a row", source=SOURCE)
@@ -97,7 +98,7 @@ def _long_row(record: bytes) -> tuple[bytes, bytes]:
     reader = Reader(record, SOURCE)
     version = reader.int16()
     if version != VERSION:
-        raise reader.corrupt(f"a snapshot row has version {version}, known is {VERSION}")
+        raise reader.corrupt(f"a snapshot row has version {version}, this program reads {VERSION}")
     key, value = reader.bytes_(), reader.bytes_()
     reader.tagged_fields()
     reader.expect_end()

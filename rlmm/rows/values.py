@@ -1,8 +1,8 @@
-"""Values of the rows, both ways. A segment row's value is its encoded record, a partition row's is
-in `partitions.py`.
+"""Encodes and decodes values of the rows. A segment row's value is its encoded record, a partition
+row's is in `partitions.py`.
 
-CorruptData: bytes that no encoder here wrote; rows come from a disk, and from other nodes'
-snapshots.
+Decoding raises CorruptData for bytes that no encoder here wrote: rows come from a disk, and from
+other nodes' snapshots.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def _corrupt(message: str, what: str, position: int = 0) -> CorruptData:
 
 
 class Covered(NamedTuple):
-    """Offsets [`start`, `end`] of an epoch, served by `segment`.
+    """Offsets [`start`, `end`] of an epoch, inclusive, served by `segment`.
 
     `reach` is the last offset that the segment has in this epoch, `finished_at` the metadata offset
-    of its COPY_SEGMENT_FINISHED: together they decide which segment serves where several overlap.
+    of its COPY_SEGMENT_FINISHED. They decide which segment serves where several overlap.
     """
 
     start: int
@@ -62,10 +62,10 @@ def decode_covered(start: int, value: bytes) -> Covered:
 
 
 class Interval(NamedTuple):
-    """A COPY_SEGMENT_FINISHED segment's own offsets [`start`, `end`] in one epoch.
+    """A COPY_SEGMENT_FINISHED segment's own offsets [`start`, `end`], inclusive, in one epoch.
 
-    `lowest_epoch`: this row is of the segment's lowest epoch that has offsets. A segment has
-    exactly one, so a walk over all rows meets each segment once.
+    `lowest_epoch`: this row is for the segment's lowest epoch that has offsets. A segment has
+    exactly one such row, so a walk over all of them finds each segment once.
     """
 
     start: int
@@ -141,7 +141,9 @@ def decode_measured_time(value: bytes) -> MeasuredTime:
 
 
 def encode_policy(policy: TopicPolicy) -> bytes:
-    """A byte more if DeleteRecords is followed; else the row and digest of older programs."""
+    """Encode the policy, with one byte more if DeleteRecords is followed; without that the row and
+    the digest are those of older programs.
+    """
     row = _POLICY.pack(
         policy.retention_ms,
         policy.retention_bytes,

@@ -100,7 +100,7 @@ async def test_an_upgrade_is_finalised_once_every_voter_knows_it_and_taken_back_
     await leader.manager.finalise_feature_level(2)
     await same_everywhere(nodes)
     assert {node.manager.feature_level() for node in nodes} == {2}
-    with pytest.raises(InvalidRequest, match="only goes up"):
+    with pytest.raises(InvalidRequest, match="can only be raised"):
         await check(leader, network, 1)
 
 
