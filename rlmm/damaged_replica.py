@@ -1,4 +1,4 @@
-"""The remedy for a node whose metadata directory is damaged, as all messages name it."""
+"""The remedy for a node whose metadata directory is damaged, in the words of all messages."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ REPLACE_REPLICA = (
     "where other voters live, replace this one: remove-voter, `strandline format "
     "--no-initial-voters`, add-voter (an observer is formatted only). Where it is the sole voter, "
     "start a new cluster from the newest snapshot that is whole, `strandline format "
-    "--from-snapshot`, which has nothing that was recorded behind it. Restore no backup: an older "
-    "directory has forgotten votes, acknowledgements, and what was copied since"
+    "--from-snapshot`, which lacks all later records. Do not restore a backup: an older directory "
+    "lacks later votes, acknowledgements and copies"
 )
-"""The advice behind a colon. A voter that forgot them may elect a leader without acknowledged
-records.
+"""The advice, to follow a colon. A voter that lacks votes and acknowledgements may elect a leader
+without acknowledged records.
 """
 
 

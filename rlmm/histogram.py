@@ -1,5 +1,5 @@
-"""Counts of durations by upper bound, in plain lists: a scrape turns them into a metrics library's
-form.
+"""Counts of durations by upper bound, in plain lists: a scrape converts them to the form of a
+metrics library.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ LATENCY_SECONDS: Final = (
 
 
 class Histogram:
-    """Counts by upper bound, as Prometheus has them; `counts` has one more for the rest."""
+    """Counts by upper bound, as in Prometheus; `counts` has one more entry for the rest."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -29,5 +29,5 @@ class Histogram:
 
 
 def latencies() -> Histogram:
-    """An empty histogram of seconds, from a tenth of a millisecond to ten."""
+    """An empty histogram of seconds, with bounds from 0.1 ms to 10 s."""
     return Histogram(LATENCY_SECONDS)

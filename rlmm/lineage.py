@@ -1,4 +1,4 @@
-"""The lineage of leader epochs of a partition, and the segments that lie in it.
+"""The lineage of leader epochs of a partition, and the segments that belong to it.
 
 The view keeps it: local retention cuts the head of the broker's leader epoch checkpoint, so each
 claim's checkpoint is merged into the recorded one. Source of `within_lineage`: Kafka's
@@ -23,9 +23,9 @@ FIELD = "leader_epochs"
 class MergedLineage:
     """`cut_at` is the lowest offset whose epoch has changed, None if none has.
 
-    An epoch that begins behind everything known before "cuts" where it begins, which uncovers
-    nothing. Offsets below what was known are a longer head, not a cut, unless their epoch is above
-    all known ones: then they were written since.
+    An epoch that begins after all offsets known before "cuts" where it begins, which changes
+    nothing. New offsets below the known ones are a longer head, not a cut, unless their epoch is
+    above all known ones: then they were written since.
     """
 
     epochs: Epochs
@@ -33,7 +33,7 @@ class MergedLineage:
 
 
 def filtered(lineage: Sequence[tuple[int, int]]) -> Epochs:
-    """The lineage without epochs that hold no record: those that start where the next starts."""
+    """The lineage without epochs that have no record: those that start where the next starts."""
     kept: list[EpochEntry] = []
     for epoch, start in lineage:
         if kept and kept[-1].start_offset == start:
@@ -43,7 +43,7 @@ def filtered(lineage: Sequence[tuple[int, int]]) -> Epochs:
 
 
 def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
-    """True if epochs ascend, start offsets never fall, and nothing is negative."""
+    """True if epochs ascend, start offsets never decrease, and no number is negative."""
     if lineage and (lineage[0][0] < 0 or lineage[0][1] < 0):
         return False
     return len(lineage) == 1 or all(
@@ -52,8 +52,9 @@ def ascending(lineage: Sequence[tuple[int, int]]) -> bool:
 
 
 def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
-    """(first, last) offset of an epoch in the lineage; None if it is not in it. The first epoch is
-    open downwards, where knowledge only begins later; the last is open upwards.
+    """(first, last) offset of an epoch in the lineage, inclusive; None if it is not in it. The
+    first epoch has no lower bound, since only its known part begins later; the last has no upper
+    bound.
     """
     slot = epoch_slot(lineage, epoch)
     if slot is None:
@@ -64,7 +65,7 @@ def epoch_bounds(lineage: Epochs, epoch: int) -> tuple[int, int] | None:
 
 
 def known_from(lineage: Epochs, offset: int) -> Epochs:
-    """The lineage with its first epoch, which is open downwards, from `offset` on."""
+    """The lineage with its first epoch, which has no lower bound, from `offset` on."""
     if not lineage or lineage[0].start_offset <= offset:
         return lineage
     return (lineage[0]._replace(start_offset=offset), *lineage[1:])
@@ -87,11 +88,11 @@ def merge(
 ) -> MergedLineage:
     """The lineage after a claim at `leader_epoch` whose broker has `checkpoint`.
 
-    Entries of `current` below the checkpoint's first are kept: the broker's head may be cut. Where
-    epochs are equal the smaller start stays: a start is only ever wrong upwards, by a cut head.
-    Everything else is as the checkpoint says, which cuts the tail of `current` where the two
-    differ. That takes `higher_epoch`, a claim above the epoch that formed `current`.
-    InvalidRequest: anything else, and a result that would not ascend.
+    Entries of `current` below the checkpoint's first are kept: the broker's head may be cut. For an
+    epoch in both, the smaller start is kept: a cut head can only make a start too high. For all
+    other offsets the checkpoint counts, which cuts the tail of `current` where the two differ. That
+    takes `higher_epoch`, a claim above the epoch that formed `current`. InvalidRequest: a cut
+    without it, or a result that would not ascend.
     """
     _check(checkpoint, leader_epoch)
     checkpoint = filtered(checkpoint)
@@ -152,7 +153,7 @@ def _first_difference(before: Epochs, after: Epochs) -> int | None:
 
 
 def changed_ranges(before: Epochs, after: Epochs, first: int, last: int) -> list[tuple[int, int]]:
-    """The ranges of [`first`, `last`] (inclusive) whose epoch is another one in `after`."""
+    """The ranges of [`first`, `last`] (inclusive) whose epoch in `after` is a different one."""
     borders = {entry.start_offset for entry in (*before, *after)}
     starts = sorted({first, *(each for each in borders if first < each <= last)})
     return [
@@ -177,7 +178,7 @@ def within_lineage(
     """True if a segment [`start`, `end`] with these epochs belongs to the lineage's history.
 
     Epochs of the segment below the lineage's first are ignored (its head was cut). `log_end_offset`
-    None: the end of the log is unknown here and not checked.
+    None: the end of the log is unknown and not checked.
     """
     inside = filtered(epochs)
     if not inside or not lineage or end < start:

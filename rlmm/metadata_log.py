@@ -1,8 +1,8 @@
 """The metadata log port: a replicated log of one partition.
 
-Offsets count records. Control records of the log itself (leader changes, voters) use offsets too
-and are left out of what is read, so offsets are sparse for the reader and every group names its
-end.
+Offsets count records. Control records of the log itself (leader changes, voters) have offsets too
+but are not returned to readers, so offsets are sparse for a reader, and each group has its end
+offset.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from kafka_formats.errors import CorruptData
 
 class Proposal(NamedTuple):
     """A record to append. `control_type` None: one of Kafka's own framed metadata records, else the
-    private control record type; `value` is the encoded record. A tuple: a snapshot makes one for
-    every row.
+    private control record type; `value` is the encoded record. A tuple, since a snapshot creates
+    one for every row.
     """
 
     control_type: int | None
@@ -25,10 +25,10 @@ class Proposal(NamedTuple):
 
 
 class CommittedRecord(NamedTuple):
-    """A record at or below the high watermark, fsynced here.
+    """A record below the high watermark, fsynced on this node.
 
-    `epoch` is the quorum leader's, `timestamp_ms` the batch timestamp that the leader set. A tuple:
-    each node makes one for every record of the log.
+    `epoch` is the quorum leader's, `timestamp_ms` the batch timestamp that the leader set. A tuple,
+    since each node creates one for every record of the log.
     """
 
     offset: int
@@ -40,10 +40,10 @@ class CommittedRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CommittedGroup:
-    """Neighbouring committed records. Everything below `end_offset` is in this group, in an earlier
-    one, or a record of the log's own; `end_epoch` is the epoch of the record before `end_offset`.
-    `advanced_s`: monotonic seconds at which this node heard that more is committed than was
-    followed before; None: it was told with an earlier group.
+    """Neighbouring committed records. Each record below `end_offset` is in this group, in an
+    earlier one, or the log's own; `end_epoch` is the epoch of the record before `end_offset`.
+    `advanced_s`: monotonic seconds when this node learned that these records are committed; None:
+    it learned that with an earlier group.
     """
 
     records: tuple[CommittedRecord, ...]
@@ -61,9 +61,7 @@ class SnapshotId(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """A replica as the leader sees it. Times: ms since the epoch, or -1; `address`: `host:port` or
-    "".
-    """
+    """A replica as the leader sees it. Times: Unix ms, or -1; `address`: `host:port` or ""."""
 
     node_id: int
     directory_id: str
@@ -77,15 +75,15 @@ class ReplicaState:
 class LogDescription:
     """The metadata log as one node sees it. `leader_id` is -1 while no leader is known.
 
-    `state` is this node's, in KRaft's words (`current-state`). `cut_end_offset`: this node's
-    damaged tail was cut, and it does not stand for election until it has fetched past this offset
-    again; -1 if nothing is missing. `remembers_nothing`: from its format until a leader told it
-    what is committed; it does not stand either, unless all voters answer. `leader_heard_ms`: when a
-    leader last answered this node, milliseconds since the epoch; a leader hears nobody.
-    `leader_high_watermark`: what that leader said is committed, however far this node has it; -1
-    before the first answer. `log_end_epoch` is that of this node's last record, `voted_id` the node
-    it voted for in `leader_epoch`, -1 for no vote. `troubles`: name and text of what keeps this
-    replica from a part of its work.
+    `state` is this node's, in KRaft's terms (`current-state`). `cut_end_offset`: this node's
+    damaged tail was cut, and it does not become a candidate until it has fetched past this offset
+    again; -1 if nothing is missing. `remembers_nothing`: true from its format until a leader
+    reported to it what is committed; it does not become a candidate either, unless all voters
+    answer. `leader_heard_ms`: when a leader last answered this node, Unix time in ms, not
+    updated while this node leads. `leader_high_watermark`: the high watermark of that answer, even
+    if this node has less; -1 before the first answer. `log_end_epoch` is that of this node's last record, `voted_id` the
+    node it voted for in `leader_epoch`, -1 for no vote. `troubles`: name and text of each trouble
+    that keeps this replica from a part of its work.
     """
 
     cluster_id: str
@@ -122,19 +120,20 @@ class SnapshotSink(Protocol):
 
 
 class MetadataLog(Protocol):
-    """Propose records, follow what is committed, keep snapshots."""
+    """Proposes records, follows committed ones, keeps snapshots."""
 
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
-        """Append the records as neighbours; the offset of the first, once they are committed.
+        """Append the records as neighbours; returns the offset of the first, once all are
+        committed: then they survive any crash.
 
-        Survives any crash once returned. RetryLater: nothing was appended (no leader, queue full).
-        OutcomeUnknown: the deadline passed or the answer was lost; they may still be committed.
+        RetryLater: nothing was appended (no leader, queue full). OutcomeUnknown: the deadline
+        passed or the answer was lost; the records may still be committed.
         """
 
     def follow(self, from_offset: int) -> AsyncIterator[CommittedGroup]:
         """Committed records from `from_offset` on, in order; waits at the high watermark.
 
-        Ends when the log is closed. NotFound: `from_offset` lies below the log start (install a
+        Ends when the log is closed. NotFound: `from_offset` is below the log start (install a
         snapshot first). RetryLater: the log has failed and the node must stop.
         """
 
@@ -142,7 +141,7 @@ class MetadataLog(Protocol):
         """At most `limit` committed records from `from_offset` on; empty at the high watermark."""
 
     async def barrier(self, *, deadline_s: float) -> int:
-        """An offset such that every write completed before the call lies below it."""
+        """An offset above that of every write that was completed before the call."""
 
     def latest_snapshot(self) -> SnapshotId | None:
         """The newest complete snapshot, None if there is none."""
@@ -154,32 +153,34 @@ class MetadataLog(Protocol):
 
     async def set_aside(self, snapshot: SnapshotId, error: CorruptData) -> bool:
         """Rename a damaged snapshot, so that an older one, or none, is the latest. False: the log
-        starts above 0 and no other whole one covers its start. RetryLater: the disk failed.
+        starts above 0 and no other whole snapshot covers its start. RetryLater: the disk failed.
         """
 
     async def snapshot_lost(self) -> None:
-        """Wait until a running node finds a damaged snapshot: another is due. One may wait."""
+        """Wait until a running node finds a damaged snapshot, so that a new one is due. One caller
+        may wait.
+        """
 
     async def begin_snapshot(
         self, snapshot: SnapshotId, *, last_contained_timestamp_ms: int
     ) -> SnapshotSink:
-        """Start writing a snapshot of everything below `snapshot.end_offset`, which is committed.
+        """Start writing a snapshot of all records below `snapshot.end_offset`, which is committed.
 
-        InvalidRequest: it lies above the high watermark. Conflict: that snapshot exists.
-        RetryLater: it would end inside a record batch. Batches travel whole, so a node that
-        installed it could fetch neither the rest of that batch nor what follows.
+        InvalidRequest: it is above the high watermark. Conflict: that snapshot exists. RetryLater:
+        it would end inside a record batch. Batches are sent whole, so a node that installed it
+        could fetch neither the rest of that batch nor any later one.
         """
 
     async def store_recovery_point(self) -> int:
-        """Record durably up to where the log is whole, and return that. Damage below it is an error
-        at the next start, never a tail to cut. A failing disk stops the node.
+        """Record durably the offset up to which the log is whole, and return it. Damage below it is
+        an error at the next start, never a tail to cut. A failing disk stops the node.
         """
 
     def allow_truncation_to(self, offset: int) -> None:
-        """Let the log be cut up to `offset`: the view has flushed everything below it."""
+        """Let the log be cut up to `offset`: the view has flushed all records below it."""
 
     def describe(self) -> LogDescription:
         """Leader, epoch, offsets and voters as this node knows them now."""
 
     async def close(self) -> None:
-        """Stop, with everything appended fsynced. Idempotent."""
+        """Stop, after all appended records are fsynced. Idempotent."""

@@ -1,8 +1,8 @@
 """The shadow of the metadata log in Kafka's own metadata topic, as plain values.
 
 In phase QUORUM each accepted change of a delegated partition is kept as an outbox row until it is
-in the topic, so that a move can go back. The rules are in `rlmm/apply/shadow.py`, the writer is in
-`rlm/migration/`.
+in the topic, so that the move can be reversed. The rules are in `rlmm/apply/shadow.py`, the writer
+is in `rlm/migration/`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 
 OUTBOX_ROWS_MAX = 200_000
-"""Changes that wait for the topic, about 50 MB. One more, and the shadow is given up."""
+"""The most changes that wait for the topic, about 50 MB. With one more the shadow is given up."""
 REMOVED_MAX = 500
-"""Outbox rows that one record removes, at most."""
+"""The most outbox rows that one record removes."""
 TOPIC_PARTITIONS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class OutboxRow:
-    """A change that is not known to be in the topic: metadata offset, record time in ms, and the
+    """A change that may not be in the topic yet: metadata offset, record time in ms, and the
     record's value as Kafka's own manager would write it.
     """
 
@@ -43,11 +43,11 @@ class TopicPosition:
 @dataclass(frozen=True, slots=True)
 class Shadow:
     """All changes up to metadata offset `written_up_to` are in the topic, and `rows` wait. `begun`
-    is the metadata offset of the switch (phase SWITCHING) that it belongs to.
+    is the metadata offset of the switch (phase SWITCHING) to which the shadow belongs.
 
-    `topic_id` and `partitions` are the topic's own; zero before the first report. `incomplete`: why
-    the topic lacks changes for good, and nothing is written any more; `foreign`: who else wrote to
-    it, so that nothing is deleted; empty if it is not so.
+    `topic_id` and `partitions` are the topic's own; zero before the first report. `incomplete`: the
+    reason why the topic lacks changes for good, so that nothing more is written; `foreign`: the
+    other writer found in it, so that nothing is deleted; both empty if there is none.
     """
 
     begun: int = -1
@@ -61,8 +61,8 @@ class Shadow:
 
 @dataclass(frozen=True, slots=True)
 class ShadowLag:
-    """Changes that are not known to be in the topic, and the time of the oldest one's batch in ms;
-    None: there is none.
+    """The number of changes that may not be in the topic yet, and the time of the oldest one's
+    batch in ms; None if there is none.
     """
 
     records: int

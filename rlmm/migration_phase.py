@@ -1,6 +1,6 @@
 """Phases of the move from Kafka's own metadata topic into the metadata log, as plain values.
 
-The rules are in `rlmm/apply/migration.py`; docs/OPERATIONS.md tells the move itself.
+The rules are in `rlmm/apply/migration.py`; docs/OPERATIONS.md describes the move.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MIGRATION_LEVEL = 2
-"""Records of the move are valid from this feature level on."""
+"""The feature level from which on records of the move are valid."""
 KAFKA_CLUSTER_ID_CHARACTERS_MAX = 200
 
 
 class MigrationPhase(IntEnum):
-    """The phases of the move: the place of the truth about delegated topics in each. Numbers are on
-    the wire and never reused.
+    """The phases of the move, and where the metadata of delegated topics is authoritative in each.
+    The numbers are in the log and never reused.
 
-    NONE: no move was begun, and no record says so. KAFKA: the topic, and the brokers write to it.
-    SWITCHING: the topic, frozen, which is being imported. QUORUM: the metadata log, which is also
-    copied into the topic. DONE: the metadata log alone. BACK: the metadata log, frozen, until the
-    topic has all of it.
+    NONE: no move was begun, and no record names this phase. KAFKA: the topic, and brokers write to
+    it. SWITCHING: the topic, frozen, which is being imported. QUORUM: the metadata log, which is
+    also copied into the topic. DONE: the metadata log alone. BACK: the metadata log, frozen, until
+    the topic has all of it.
     """
 
     NONE = -1
@@ -49,26 +49,26 @@ RECORDED_PHASES: Mapping[int, MigrationPhase] = {
 """The phases that a record can name, by number."""
 
 HELD_PHASES = frozenset({_KAFKA, _SWITCHING, _BACK})
-"""The phases in which nothing of delegated topics is claimed or changed here: the truth is
+"""The phases in which no delegated topic is claimed or changed here: the metadata is authoritative
 elsewhere, or frozen.
 """
 TOPIC_PHASES = frozenset({_KAFKA, _SWITCHING})
-"""The phases in which the truth is in Kafka's topic: rows of delegated topics may lack what that
+"""The phases in which Kafka's topic is authoritative: rows of delegated topics may lack what that
 has.
 """
 FROZEN_PHASES = frozenset({_SWITCHING, _BACK})
-"""The phases in which nobody changes anything: brokers acknowledge that they stopped."""
+"""The phases in which no broker changes anything: brokers acknowledge that they stopped."""
 RETURNS_TO: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _KAFKA, _BACK: _QUORUM}
-"""The phase that an attempt began in, and falls back to."""
+"""The phase in which an attempt began, to which a failed one returns."""
 ENDS_IN: Mapping[MigrationPhase, MigrationPhase] = {_SWITCHING: _QUORUM, _BACK: _KAFKA}
-"""The phase that an attempt leads to."""
+"""The phase to which an attempt leads."""
 MOVING_PHASES = HELD_PHASES | {_QUORUM}
-"""The phases of a move under way, which may still go back."""
+"""The phases of a move under way, which may still be reversed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Migration:
-    """The phase that stands. `since`: metadata offset of its record, `since_ms`: record time."""
+    """The phase in force. `since`: metadata offset of its record, `since_ms`: its record time."""
 
     phase: MigrationPhase = MigrationPhase.NONE
     since: int = -1
@@ -79,7 +79,7 @@ class Migration:
 
     @property
     def is_held(self) -> bool:
-        """True while nothing of delegated topics may change by the metadata log's own records."""
+        """True while no record of the metadata log itself may change a delegated topic."""
         return self.phase in HELD_PHASES
 
 
@@ -87,8 +87,8 @@ NO_MIGRATION = Migration()
 
 
 def why_not_next(stands: Migration, wanted: MigrationPhase, level: int) -> Iterator[str]:
-    """The reasons why an admin may not begin the phase now, by what stands at feature level
-    `level`; the record is judged again when it is applied.
+    """The reasons why an admin may not begin the phase now, from the phase in force and the feature
+    level; applying the record checks them again.
     """
     if level < MIGRATION_LEVEL:
         yield (

@@ -1,4 +1,4 @@
-"""States of a partition, a topic and the whole, as plain values. The rules are in `rlmm/apply/`."""
+"""States of a partition, a topic and the cluster, as plain values. The rules: `rlmm/apply/`."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from rlmm.segment import Incarnation, PartitionDeleteState
 UNKNOWN_OFFSET = -1
 
 DELETE_GRACE_DEFAULT_MS = 7 * 24 * 3_600_000
-"""The time from DELETE_PARTITION_MARKED to the first deleted byte, unless the mark names another
-grace. It is part of the rules of apply: a change needs a feature level of its own.
+"""The time from DELETE_PARTITION_MARKED to the first deleted byte, unless the mark has a different
+grace. It is part of the rules of apply: a change needs a new feature level.
 """
 
 
 class Mode(IntEnum):
-    """The one that copies and expires a partition; recorded in the log so that never two do.
+    """The program that copies and expires a partition; recorded in the log so that only one does.
 
     SIDECAR: the node itself. DELEGATED: the broker's own remote log manager, through the plug-in.
-    READ_ONLY and PAUSED: nobody; there is no claim, so nothing is added, expired or deleted.
+    READ_ONLY and PAUSED: none; there is no claim, so nothing is added, expired or deleted.
     """
 
     SIDECAR = 0
@@ -56,11 +56,11 @@ class LostOffsets:
 
 
 class ExpiryMark(NamedTuple):
-    """Readers start at `offset` or above; what lies below is in the trash, and still whole.
+    """Readers start at `offset` or above; records below are in the trash, and still whole.
 
     One mark may be the sum of several records: the first at metadata offset `began_at`, the last at
-    `marked_at` (`marked_ms` by record time, for people). `began_ms` and `counts_from_ms` are the
-    measured times from which the first and the last count at the latest. Once `trash_ms` passed
+    `marked_at` (`marked_ms` by record time, for display). `began_ms` and `counts_from_ms` are the
+    measured times from which the first and the last count at the latest. Once `trash_ms` has passed
     since the last, the log start may follow. `segments` and `size_bytes` are those that the records
     added to the trash, `why` is the last one's reason.
     """
@@ -79,7 +79,7 @@ class ExpiryMark(NamedTuple):
 
 class ExpiryHold(NamedTuple):
     """Retention marks nothing while the topic's policy is that of metadata offset `policy_offset`,
-    since `who` took a mark back that it would repeat.
+    because `who` undid a mark that this policy would repeat.
     """
 
     policy_offset: int
@@ -91,7 +91,7 @@ class ExpiryHold(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Expiry:
     """The trash of a partition: its marks, ascending, and a hold. `offset` is the metadata offset
-    of the last record about either, which a change names; -1: there never was one.
+    of the last record about either, which a change names; -1 if there was none.
     """
 
     marks: tuple[ExpiryMark, ...] = ()
@@ -100,7 +100,7 @@ class Expiry:
 
     @property
     def below(self) -> int:
-        """Everything below is in the trash or gone; -1 without a mark."""
+        """The offset below which all records are in the trash or deleted; -1 without a mark."""
         return self.marks[-1].offset if self.marks else UNKNOWN_OFFSET
 
     @property
@@ -112,7 +112,7 @@ class Expiry:
         return sum(mark.segments for mark in self.marks)
 
     def held_by(self, policy_offset: int) -> ExpiryHold | None:
-        """The hold, if it stands under the policy of this metadata offset."""
+        """The hold, if it is in force under the policy of this metadata offset."""
         hold = self.hold
         return hold if hold is not None and hold.policy_offset == policy_offset else None
 
@@ -124,21 +124,21 @@ NOTHING_EXPIRES = Expiry()
 class PartitionState:
     """A partition at one metadata offset.
 
-    `claim` is the standing one, None if there never was one or it was voided (mode change,
+    `claim` is the one in force, None if there never was one or it was voided (mode change,
     ClaimReset). `voided_claim`: its epoch still bounds the next claim. `log_start_offset` is -1
     until a LogStart is recorded; `local_log_start_offset` is that of the last claimant's broker,
     for information. `highest_copied` is (offset, epoch) within the merged lineage. `next_offset` is
     the offset that the next copy has to contain, -1 while unknown (nothing copied and no log start
     yet). `mode_offset` and `delete_offset` are the metadata offsets of the records that set mode
     and delete state, -1 for none; an admin's change names them (after an undo `delete_offset` is
-    that of the undo). `delete_marked_at_ms` is when it was marked, for people, `delete_grace_ms`
+    that of the undo). `delete_marked_at_ms` is when it was marked, for display, `delete_grace_ms`
     the grace of the mark, `delete_counts_from_ms` the measured time from which that counts at the
-    latest. `segment_count` and `size_bytes` count COPY_SEGMENT_FINISHED segments. `adopting`: since
-    a restart from a snapshot nobody has recorded what the store holds of the partition; the
-    claimant does before it copies. `reset_stands`: an admin's ClaimReset waits for the next claim,
-    which may cut the lineage at `reset_cut_at` or above (-1: it is to cut nothing). `gaps_allowed`:
-    the reason why offsets without a batch are legal, empty where they are damage. `expiry`: what
-    readers don't get any more, though nothing of it is deleted.
+    latest. `segment_count` and `size_bytes` count COPY_SEGMENT_FINISHED segments. `adopting`: the
+    store's segments of the partition have not been recorded since a restart from a snapshot; the
+    claimant does that before it copies. `reset_stands`: an admin's ClaimReset waits for the next
+    claim, which may cut the lineage at `reset_cut_at` or above (-1: it may not cut).
+    `gaps_allowed`: the reason why offsets without a batch are legal, empty where they are damage.
+    `expiry`: the records that readers no longer get, although none of them is deleted.
     """
 
     partition: TopicIdPartition
@@ -167,24 +167,24 @@ class PartitionState:
 
     @property
     def first_readable_offset(self) -> int:
-        """Readers start here: at the log start, or above what is in the trash. -1: not known."""
+        """The offset where readers start: the log start, or above the trash. -1: unknown."""
         return max(self.log_start_offset, self.expiry.below)
 
     @property
     def last_claim(self) -> Claim | None:
-        """The last accepted claim, standing or voided."""
+        """The last accepted claim, in force or voided."""
         return self.claim or self.voided_claim
 
     @property
     def delete_due_ms(self) -> int:
-        """The time at which a marked partition's deletion starts, about, for people; measured time
-        decides.
+        """The approximate time at which a marked partition's deletion starts, for display; measured
+        time decides.
         """
         return delete_due_ms(self.delete_marked_at_ms, self.delete_grace_ms)
 
 
 def delete_due_ms(marked_at_ms: int, grace_ms: int) -> int:
-    """The end of a mark's grace. A negative grace is the default one."""
+    """The end of a mark's grace. A negative grace means the default one."""
     return marked_at_ms + (DELETE_GRACE_DEFAULT_MS if grace_ms < 0 else grace_ms)
 
 
@@ -198,15 +198,16 @@ UNLIMITED = -1
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """An admin's decisions for a topic's tier; the defaults stand where nothing was decided.
+    """An admin's decisions for a topic's tier; defaults apply where nothing was decided.
 
     Retention counts the remote part only; -1 is unlimited. `offset` is the metadata offset of the
     record that set the policy, -1 for the defaults; a change names it.
 
-    Deleting settings hold for one topic, `topic_id`; another topic of the name, before or after,
-    keeps everything. Zero: for the first topic that will be known by the name. The switches hold
-    for every topic of the name: they only ever keep data. With `follow_delete_records` the tier's
-    log start follows DeleteRecords on the broker (`rlm/retention/delete_records_watch.py`).
+    Settings that delete apply to one topic, `topic_id`; a different topic of the name, earlier or
+    later, keeps everything. Zero: the first topic that will be known by the name. The switches
+    apply to every topic of the name, since they can only keep data. With `follow_delete_records`
+    the tier's log start follows DeleteRecords on the broker
+    (`rlm/retention/delete_records_watch.py`).
     """
 
     retention_ms: int = UNLIMITED
@@ -218,7 +219,7 @@ class TopicPolicy:
     follow_delete_records: bool = False
 
     def counts_for(self, topic_id: Uuid) -> TopicPolicy:
-        """The part of the policy that holds for this topic: all of it, or the switches alone."""
+        """The part of the policy that applies to this topic: all of it, or only the switches."""
         if topic_id == self.topic_id:
             return self
         return replace(
@@ -228,7 +229,7 @@ class TopicPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """A start of the cluster from its predecessor's snapshot, which ended at `offset`.
+    """A start of the cluster from its predecessor's snapshot, which ended at `offset`, exclusive.
 
     Claims below it are void. `reconciled_offset` is that of the record that compared the state with
     a full listing, -1 while there is none: until then nothing is deleted.

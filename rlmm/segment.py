@@ -18,7 +18,7 @@ OFFSET_MAX = 2**62
 
 
 class SegmentState(IntEnum):
-    """Kafka's RemoteLogSegmentState; the numbers are on the wire."""
+    """Kafka's RemoteLogSegmentState; the numbers are in records."""
 
     COPY_SEGMENT_STARTED = 0
     COPY_SEGMENT_FINISHED = 1
@@ -27,7 +27,7 @@ class SegmentState(IntEnum):
 
 
 class PartitionDeleteState(IntEnum):
-    """Kafka's RemotePartitionDeleteState; the numbers are on the wire."""
+    """Kafka's RemotePartitionDeleteState; the numbers are in records."""
 
     DELETE_PARTITION_MARKED = 0
     DELETE_PARTITION_STARTED = 1
@@ -68,7 +68,7 @@ class RemoteLogSegmentId:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Incarnation:
-    """One life of a node: its id, its data directory's id, and the number of starts of that."""
+    """One process of a node: its id, its data directory's id, and how often that was started."""
 
     node_id: int
     directory_id: Uuid
@@ -76,20 +76,20 @@ class Incarnation:
 
 
 NestedTags = tuple[tuple[int, tuple[tuple[int, bytes], ...]], ...]
-"""Unknown tagged fields inside nested structs: (which struct, its tagged fields)."""
+"""Unknown tagged fields inside nested structs: (number of the struct, its tagged fields)."""
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteLogSegmentMetadata:
     """A segment in the metadata log.
 
-    `end_offset` is inclusive. `leader_epochs` holds (epoch, its first offset inside the segment),
+    `end_offset` is inclusive. `leader_epochs` are (epoch, its first offset inside the segment),
     ascending and never empty; the first starts at `start_offset`, or above it where the checkpoint
-    no longer knew the head. `size_bytes` is that of the `.log` file. `custom_metadata` is opaque
-    here (`rlm/format/custom_metadata.py` writes it). The rest is Strandline's own, None or -1 in
-    rows of Kafka's manager: `token` (metadata offset of the claim under which the copy started),
-    `writer` (the node that started it), `upload_deadline_ms` (no byte of the upload may be sent
-    after this time since the epoch), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
+    had lost its head. `size_bytes` is that of the `.log` file. `custom_metadata` is opaque here
+    (`rlm/format/custom_metadata.py` writes it). The other fields are Strandline's own, None or -1
+    in rows of Kafka's manager: `token` (metadata offset of the claim under which the copy started),
+    `writer` (the incarnation that started it), `upload_deadline_ms` (Unix time after which no byte
+    of the upload may be sent), `finished_at` (metadata offset of COPY_SEGMENT_FINISHED).
     """
 
     segment_id: RemoteLogSegmentId
@@ -138,9 +138,9 @@ class RemoteLogSegmentMetadataUpdate:
 class RemotePartitionDeleteMetadata:
     """A step in the deletion of a whole partition.
 
-    `replaces_offset` names the record that the step follows (compare and set): for MARKED the last
-    undo, -1 if there was none; for STARTED the mark. FINISHED needs none: nothing leads back from
-    STARTED. `grace_ms` of MARKED: the time before STARTED is accepted; -1 is
+    `replaces_offset` is the metadata offset of the record that the step follows (compare and set):
+    for MARKED the last undo, -1 if there was none; for STARTED the mark. FINISHED needs none, since
+    STARTED can't be undone. `grace_ms` of MARKED: the time before STARTED is accepted; -1 is
     `partition_state.DELETE_GRACE_DEFAULT_MS`. `seen_ms` of STARTED: the time that its proposer
     measured by its monotonic clock since it applied the mark; -1: not given.
     """

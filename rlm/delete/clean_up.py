@@ -35,7 +35,7 @@ UNFINISHED = "a copy that did not finish"
 
 
 def ends_here(_row: RemoteLogSegmentMetadata) -> str | None:
-    """None: this node can delete the objects of every row."""
+    """Return None: this node can delete the objects of every row."""
     return None
 
 

@@ -51,11 +51,11 @@ class NoPlugin:
     leaders: Collection[TopicIdPartition] = ()
 
     def has(self, _tip: TopicIdPartition, /) -> bool:
-        """False: such a broker tiers no partition itself."""
+        """Return False: such a broker tiers no partition itself."""
         return False
 
     def take_news(self) -> bool:
-        """False: no partition is ever announced."""
+        """Return False: no partition is ever announced."""
         return False
 
     def look_begins(self) -> LookEnded:
@@ -63,7 +63,7 @@ class NoPlugin:
         return _nothing
 
     def is_at_work(self, _row: RemoteLogSegmentMetadata, _token: int, /) -> bool:
-        """False: such a broker copies nothing itself."""
+        """Return False: such a broker copies nothing itself."""
         return False
 
 

@@ -73,7 +73,7 @@ class FlowLimits:
                     )
 
     def kept(self, *, part_bytes: int, workers: int) -> FlowLimits:
-        """These limits, with each one that is too low to be kept raised to the lowest that can be
+        """The limits, with each one that is too low to be kept raised to the lowest that can be
         kept.
         """
         least = least_kept(part_bytes, workers)

@@ -1,1 +1,1 @@
-"""A node's data directory: made once, opened by one node, restarted from a snapshot."""
+"""A node's data directory: formatted once, opened by one node, restarted from a snapshot."""

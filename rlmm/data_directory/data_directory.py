@@ -1,19 +1,19 @@
-"""A node's data directory: made once by `strandline format`, opened by one node at a time.
+"""A node's data directory: formatted once by `strandline format`, opened by one node at a time.
 
-    <data>/meta.properties     cluster id, node id, directory id (Kafka's file). Written last: it is
-                               what makes a directory a formatted one
-    <data>/cluster.json        the Kafka cluster it serves, and once more whose directory this is
-    <data>/boot-counter        grows with each start of a node here; part of its incarnation
-    <data>/.lock               held while a node runs
+    <data>/meta.properties     cluster id, node id, directory id (Kafka's file). Written last: with
+                               it a directory counts as formatted
+    <data>/cluster.json        the Kafka cluster it serves, and a second copy of the ids
+    <data>/boot-counter        increased at each start of a node here; part of its incarnation
+    <data>/.lock               locked while a node runs
     <data>/metadata/           the metadata log (`rlmm/log`), with the first voters in its bootstrap
                                snapshot
     <data>/view/               the view (`rlmm/view/view.py`)
 
-Every file in it that is not made anew from others carries a checksum, or says what another one says
-as well: a flipped bit is an error here, never another identity or an earlier boot.
+Each of these files that can't be rebuilt from others has a checksum, or repeats the content of
+another one: a flipped bit is an error here, never a different identity or an earlier boot.
 
-Errors: InvalidRequest (not a usable path, or not formatted), Refused (another cluster's or node's,
-or no permission), Conflict (in use, or there is something already), CorruptData.
+Errors: InvalidRequest (not a usable path, or not formatted), Refused (a different cluster's or
+node's, or no permission), Conflict (in use, or not empty), CorruptData.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ _OURS = {CLUSTER_FILE, BOOT_COUNTER, LOCK, METADATA}
 
 @dataclass(slots=True)
 class DataDirectory:
-    """An opened data directory: this process alone uses it until `close`."""
+    """An opened data directory: only this process uses it until `close`."""
 
     path: Path
     cluster_id: Uuid
@@ -109,7 +109,9 @@ class DataDirectory:
         return self.path / VIEW
 
     def close(self) -> None:
-        """Let another process open it. Idempotent; close log and view first."""
+        """Release the lock, so that a different process may open it. Idempotent; close log and view
+        first.
+        """
         descriptor, self._lock = self._lock, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -122,7 +124,7 @@ class DataDirectory:
 
 
 def metadata_topic_id(cluster_id: Uuid) -> Uuid:
-    """The metadata topic's id: the same on every node of a cluster without anybody choosing it."""
+    """The metadata topic's id, derived from the cluster id, so that every node has the same."""
     raw = bytearray(hashlib.sha256(TOPIC.encode() + cluster_id).digest()[:16])
     raw[6] = raw[6] & 0x0F | 0x40
     raw[8] = raw[8] & 0x3F | 0x80
@@ -131,7 +133,7 @@ def metadata_topic_id(cluster_id: Uuid) -> Uuid:
 
 @dataclass(frozen=True, slots=True)
 class NewDirectory:
-    """The owner of a new data directory. No `voters`: it joins a quorum."""
+    """The identity of a new data directory. Without `voters` it joins an existing quorum."""
 
     cluster_id: Uuid
     kafka_cluster_id: str
@@ -151,16 +153,16 @@ def format_data_directory(
 ) -> None:
     """Make `path` a data directory of this node. Durable on return.
 
-    `boots` is what starts are counted on from. The seconds of the clock, where a disk may be lost
-    and formatted with the same directory id again: its new life is then above the former one, which
-    other nodes and recorded claims remember.
+    `boots` is the number from which starts are counted: the seconds of the clock if a disk may be
+    lost and formatted with the same directory id again. The new incarnation is then above the
+    former one, which other nodes and recorded claims remember.
 
-    `snapshot` is that of another cluster's metadata log, with which this one begins
-    (`rlmm/data_directory/restart_snapshot.py`). `before_last_step` is called when all but the last
-    file is written; what it raises leaves the directory unformatted.
+    `snapshot` is a snapshot of a different cluster's metadata log, with which this one begins
+    (`rlmm/data_directory/restart_snapshot.py`). `before_last_step` is called when all files but the
+    last one are written; if it raises, the directory stays unformatted.
 
-    An interrupted format may be repeated. AlreadyExists: it is formatted. Conflict: it holds
-    something else. Nothing existing is ever overwritten.
+    An interrupted format may be repeated. AlreadyExists: it is formatted. Conflict: it has other
+    content. Existing files are never overwritten.
     """
     disk = disk or OsDisk()
     _check_identity(new)
@@ -184,7 +186,7 @@ def format_data_directory(
             meta = MetaProperties(1, str(new.cluster_id), new.node_id, new.directory_id)
             replace_file(disk, path / CLUSTER_FILE, _encode_cluster(meta, new.kafka_cluster_id))
             before_last_step()
-            # Last: from here on the directory counts as formatted.
+            # Last: with this file the directory counts as formatted.
             replace_file(disk, path / META_PROPERTIES, encode_meta_properties(meta))
         finally:
             os.close(lock)
@@ -198,9 +200,9 @@ def open_data_directory(
     node_id: int | None = None,
     disk: Disk | None = None,
 ) -> DataDirectory:
-    """Lock the directory, check whose it is, count one more boot (durable on return).
+    """Lock the directory, check its owner, and count one more boot (durable on return).
 
-    What is given as `cluster_id`, `kafka_cluster_id`, `node_id` must be what it was formatted with.
+    `cluster_id`, `kafka_cluster_id` and `node_id`, if given, must be those of its format.
     """
     disk = disk or OsDisk()
     with _disk_errors(path):
@@ -244,14 +246,14 @@ def _open_locked(
         voters = snapshot_voters(disk, partition / snapshot_file_name(SnapshotId(0, 0)))
     _keep_partition_metadata(disk, partition, own_cluster)
     boot_counter = _load_boot_counter(disk, path) + 1
-    # Durable before anything is done in its name: an incarnation is never lived twice.
+    # Durable before this incarnation does anything: an incarnation is never used twice.
     replace_file(disk, path / BOOT_COUNTER, _encode_boot_counter(boot_counter))
     incarnation = Incarnation(meta.node_id, directory_id, boot_counter)
     return DataDirectory(path, own_cluster, own_kafka, incarnation, voters, lock)
 
 
 def _load_meta(disk: Disk, path: Path) -> tuple[MetaProperties, Uuid, Uuid]:
-    """The file, and in it the ids of the directory and the cluster."""
+    """The content of meta.properties, and its ids of the directory and the cluster."""
     source = str(path / META_PROPERTIES)
     meta = parse_meta_properties(disk.read(path / META_PROPERTIES), source=source)
     if meta.directory_id is None:
@@ -264,7 +266,7 @@ def _load_meta(disk: Disk, path: Path) -> tuple[MetaProperties, Uuid, Uuid]:
 
 @contextmanager
 def _instructions() -> Iterator[None]:
-    """Add to CorruptData what to do about damage of the directory's identity."""
+    """Add to CorruptData the instruction for damage of the directory's identity."""
     try:
         yield
     except CorruptData as error:
@@ -293,8 +295,8 @@ def _check_identity(new: NewDirectory) -> None:
     for voter in new.voters:
         if voter.node_id == node_id and voter.directory_id != directory_id:
             raise InvalidRequest(
-                f"node {node_id} is to be formatted with directory id {directory_id}, but stands "
-                f"among the voters with {voter.directory_id}",
+                f"node {node_id} is to be formatted with directory id {directory_id}, but the "
+                f"voters name it with {voter.directory_id}: give both the same",
                 field="voters",
             )
 
@@ -310,17 +312,19 @@ def _check_free(disk: Disk, path: Path) -> None:
     ]
     if strangers:
         raise Conflict(
-            f"{path} is not empty (it holds {strangers[0]!r}): give a new or an empty directory",
+            f"{path} is not empty (it has {strangers[0]!r}): give a new or an empty directory",
             reason="NOT_EMPTY",
         )
 
 
 def _remove_interrupted_format(disk: Disk, partition: Path) -> None:
-    """Raise Conflict if a node ran here: its log must stay, whatever else is missing."""
+    """Remove the files of an interrupted format. Raises Conflict if a node ran here: its log must
+    stay, whatever else is missing.
+    """
     names = disk.list_names(partition)
     if any(name.endswith(LOG_SUFFIX) for name in names):
         raise Conflict(
-            f"{partition} holds a metadata log, although {META_PROPERTIES} is gone: restore that "
+            f"{partition} has a metadata log, although {META_PROPERTIES} is gone: restore that "
             "file from a backup, or give a new directory",
             reason="NOT_EMPTY",
         )
@@ -346,7 +350,7 @@ def _checksum(fields: dict[str, object]) -> str:
 
 
 def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
-    """The Kafka cluster's id. CorruptData, or Refused if the two files tell two owners."""
+    """The Kafka cluster's id. CorruptData, or Refused if the two files name different owners."""
     source = path / CLUSTER_FILE
     try:
         fields = json.loads(disk.read(source))
@@ -374,7 +378,7 @@ def _load_cluster(disk: Disk, path: Path, meta: MetaProperties) -> str:
 
 
 def _keep_partition_metadata(disk: Disk, partition: Path, cluster_id: Uuid) -> None:
-    """Write the file for Kafka's tools; its content follows from the cluster."""
+    """Write the file for Kafka's tools; its content is derived from the cluster id."""
     data = encode_partition_metadata(metadata_topic_id(cluster_id))
     path = partition / PARTITION_METADATA
     try:
@@ -410,15 +414,15 @@ def _load_boot_counter(disk: Disk, path: Path) -> int:
 
 
 def _lock(path: Path) -> int:
-    """Take the directory's lock; the descriptor holds it. Conflict: another process has it."""
+    """Take the directory's lock; the descriptor keeps it. Conflict: another process has it."""
     descriptor = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
         os.close(descriptor)
         raise Conflict(
-            f"{path} is in use by another running node: stop that one first, or give this one a "
-            "directory of its own",
+            f"{path} is in use by another running node: stop that one first, or give this one its "
+            "own directory",
             reason="IN_USE",
         ) from error
     except OSError:

@@ -24,12 +24,12 @@ from rlmm.rows.snapshot_rows import from_proposals, to_proposals
 
 
 def snapshot_id_of(path: Path) -> SnapshotId:
-    """The id in a snapshot file's name. InvalidRequest: another name, or an empty snapshot."""
+    """The id in a snapshot file's name. InvalidRequest: a different name, or an empty snapshot."""
     snapshot = parse_snapshot_file_name(path.name)
     if snapshot is None or snapshot.end_offset == 0:
         raise InvalidRequest(
-            f"{path.name!r} is not a snapshot of a metadata log: give a file named as by the node, "
-            "`<20 digits>-<10 digits>.checkpoint`",
+            f"{path.name!r} is not a snapshot of a metadata log: give a file with the node's name "
+            "for it, `<20 digits>-<10 digits>.checkpoint`",
             field="--from-snapshot",
         )
     return snapshot
@@ -38,10 +38,10 @@ def snapshot_id_of(path: Path) -> SnapshotId:
 def write_restart_snapshot(
     disk: Disk, directory: Path, source: Path, voters: tuple[Voter, ...]
 ) -> SnapshotId:
-    """Make `directory` begin where the snapshot `source` ends, in a later epoch, with the new
-    voters. Durable on return. CorruptData: the source fails its checks, and nothing counts.
-    Refused: it has a feature level that this program does not know, whose rows it would restart by
-    other rules.
+    """Make the log in `directory` begin where the snapshot `source` ends, in a later epoch, with
+    the new voters. Durable on return. CorruptData: the source fails its checks, and the directory
+    stays unformatted. Refused: the source has a feature level that this program does not know, so
+    it would restart the rows by wrong rules.
     """
     snapshot = snapshot_id_of(source)
     try:
@@ -49,15 +49,15 @@ def write_restart_snapshot(
     except CorruptData as error:
         raise CorruptData(
             f"{error.detail}. The snapshot is damaged; nothing was written. What to do: give "
-            "another one that is whole, a lost node's or an older one of the store",
+            "a different one that is whole, from a lost node or an older one of the store",
             source=error.source,
             position=error.position,
         ) from error
     except Refused as error:
         raise Refused(
-            f"{source.name} can't be begun with here: {error}. Nothing was written or taken over"
+            f"{source.name} can't be used here: {error}. Nothing was written or taken over"
         ) from error
-    # The next epoch is above this one: no (offset, epoch) is ever written twice.
+    # The next epoch is above the snapshot's, so that no (offset, epoch) is ever written twice.
     quorum_state.store(disk, directory, QuorumState(snapshot.epoch))
     return snapshot
 

@@ -1,9 +1,10 @@
-"""Cutting snapshots and log once a new snapshot is complete.
+"""Cuts snapshots and log once a new snapshot is complete.
 
-A snapshot that a replica downloads stays, and the log from its end. Without the file the replica
-would begin anew with each new snapshot, without the log it would need the newest as soon as it has
-its own: for ever, if a download takes as long as the time between two snapshots. Both have bounds
-(`LogLimits`): a replica that never finishes must not fill this node's disk.
+A snapshot that a replica downloads is kept, and the log from its end on. Without the file the
+replica would start over with each new snapshot. Without the log it would need the newest snapshot
+as soon as it has its own: for ever, if a download takes as long as the time between two snapshots.
+Both have bounds (`LogLimits`), so that a replica that never finishes does not fill this node's
+disk.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class LogCutDone:
-    """The log after a cut. `interrupted`: removed during a download. `failure`: of a removal."""
+    """The log after a cut. `interrupted`: snapshots removed during a download. `failure`: the error
+    of a removal.
+    """
 
     log_start_offset: int
     removed: tuple[SnapshotId, ...]
@@ -37,10 +40,11 @@ def held(
     log_bytes_from: Callable[[int], int],
     limits: LogLimits,
 ) -> tuple[SnapshotId, ...]:
-    """The `wanted` snapshots that stay, and with them the log from their ends. Both are sorted.
+    """The `wanted` snapshots that are kept, and with them the log from their ends. Both arguments
+    are sorted.
 
-    The oldest go first: they are the nearest to their download's end. One whose log has grown too
-    large makes room for others: its replica is slower than this log grows.
+    The oldest come first: their downloads are nearest to the end. One whose log has grown too large
+    makes room for the others: its replica is slower than this log grows.
     """
     newest = taken[-max(limits.snapshots_kept, 1) :]
     found: list[SnapshotId] = []
@@ -59,13 +63,13 @@ def held(
 def cut_log(
     directory: LogDirectory, up_to: int, wanted: Sequence[SnapshotId], limits: LogLimits
 ) -> LogCutDone:
-    """Cut the log below `up_to`, which a snapshot and the flushed view hold, and remove old
-    snapshots; `wanted` ones stay within bounds. In the writer's thread. RetryLater: the log
+    """Cut the log below `up_to`, which a snapshot and the flushed view include, and remove old
+    snapshots; `wanted` ones are kept within bounds. In the writer's thread. RetryLater: the log
     stopped.
     """
     before = directory.snapshots()
     stay = held(before, wanted, log_bytes_from=directory.bytes_from, limits=limits)
-    # One may have been set aside since `up_to` was taken of it.
+    # The snapshot from which `up_to` was computed may have been set aside since.
     covered = before[-1].end_offset if before else 0
     up_to = min((up_to, covered, *(snapshot.end_offset for snapshot in stay)))
     directory.cut_start(up_to, keep_bytes=limits.retain_bytes_max)
@@ -73,7 +77,7 @@ def cut_log(
     try:
         directory.remove_old_snapshots(keep=limits.snapshots_kept, held=stay)
     except OSError as error:
-        failure = error  # the log start has moved all the same, which the core has to hear
+        failure = error  # the log start has moved all the same, and the core must learn of it
     left = directory.snapshots()
     removed = tuple(snapshot for snapshot in before if snapshot not in left)
     interrupted = tuple(snapshot for snapshot in removed if snapshot in wanted)
@@ -86,8 +90,8 @@ def tell_of_cut(troubles: QuorumTroubles, directory: LogDirectory, done: LogCutD
         ends = ", ".join(str(snapshot.end_offset) for snapshot in done.interrupted)
         text = (
             f"a replica is too slow for the snapshot that it downloads (up to offset {ends}): that "
-            "is removed, since the log behind it grew too large or others are downloaded, and the "
-            "replica begins anew. Look at its network and disk; `strandline quorum describe` says "
+            "is removed, since the log after it grew too large or others are downloaded, and the "
+            "replica starts over. Check its network and disk; `strandline quorum describe` shows "
             "which one lags"
         )
         log.warning("%s", text)
@@ -97,6 +101,6 @@ def tell_of_cut(troubles: QuorumTroubles, directory: LogDirectory, done: LogCutD
         return
     troubles.began(
         OLD_SNAPSHOTS,
-        "old snapshots could not be removed, and stay until the next one is taken: "
-        f"{done.failure}. Look at the rights and the disk of {directory.directory}",
+        "old snapshots could not be removed, and are kept until the next one is taken: "
+        f"{done.failure}. Check the permissions and the disk of {directory.directory}",
     )

@@ -1,6 +1,7 @@
-"""The newest batches in memory: followers and the view read the tail without touching the disk.
+"""The newest batches in memory: followers and the view read the tail without reading the disk.
 
-Batches not yet handed to the disk stay whatever the bound, so an offset missing here is there.
+Batches that the disk does not have yet are kept above the bound, so that an offset missing here is
+on the disk.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ class Tail:
         self._bytes += len(batch.data)
 
     def written(self, end_offset: int, generation: int) -> None:
-        """The disk can read everything below `end_offset`, if the truncation generation is the
+        """Record that the disk has all below `end_offset`, if the truncation generation is the
         same.
         """
         if generation != self._generation:
@@ -40,26 +41,26 @@ class Tail:
             self._bytes -= len(batches[first].data)
             first += 1
         self._first = first
-        # Forgotten ones are dropped in bulk, so that each costs the same small time.
+        # Dropped batches are deleted in bulk, so that each costs the same small time.
         if first > len(batches) // 2:
             del batches[:first], self._bases[:first]
             self._first = 0
 
     def truncate_to(self, end_offset: int, generation: int) -> None:
-        """The log was truncated, at a batch border."""
+        """Remove batches: the log was truncated, at a batch border."""
         self._generation = generation
         while len(self._batches) > self._first and self._bases[-1] >= end_offset:
             self._bytes -= len(self._batches.pop().data)
             self._bases.pop()
         if len(self._batches) == self._first:
-            # The remaining batches are forgotten, and perhaps truncated: new ones would not be in
-            # order behind them, and not be found.
+            # The other batches are dropped already, and perhaps truncated: new ones after them
+            # would be out of order, and not be found.
             self._batches.clear()
             self._bases.clear()
             self._first = 0
 
     def reset(self, generation: int) -> None:
-        """A snapshot replaced the log."""
+        """Remove all batches: a snapshot replaced the log."""
         self._generation = generation
         self._batches.clear()
         self._bases.clear()

@@ -22,10 +22,10 @@ NO_OFFSET = -1
 
 
 class PeerFailedError(Exception):
-    """No usable answer. Its callers make an error of ours of it.
+    """A request without a usable answer. Callers translate it to one of our errors.
 
-    `unsupported_version`: the peer does not know this version of the RPC. `sent`: the peer may have
-    seen the request, so a Produce may have been appended. `late`: the deadline passed.
+    `unsupported_version`: the peer does not support this version of the RPC. `sent`: the peer may
+    have received the request, so a Produce may have been appended. `late`: the deadline passed.
     """
 
     def __init__(
@@ -44,9 +44,9 @@ class PeerFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ProduceAnswer:
-    """`base_offset` is that of the first record, -1 with an error.
+    """The answer to a Produce. `base_offset` is that of the first record, -1 with an error.
 
-    `appended`: despite the error the records may be committed (outcome unknown). `leader_epoch`:
+    `appended`: the records may be committed despite the error (outcome unknown). `leader_epoch`:
     the epoch in which a node's forwarded records were committed, else -1.
     """
 
@@ -59,7 +59,7 @@ class ProduceAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A response with its bytes: stored batches of a Fetch, part of a snapshot."""
+    """A response with its bytes: stored batches of a Fetch, or a part of a snapshot."""
 
     response: Response
     data: bytes = b""
@@ -80,10 +80,10 @@ class Peers(Protocol):
     """Requests to other nodes of the quorum."""
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
-        """The listeners of nodes by node id; nodes left out are no longer asked."""
+        """Set the listeners of nodes by node id; no request is sent to nodes left out."""
 
     async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:
-        """The decoded answer. PeerFailedError: none within the deadline."""
+        """The decoded answer. PeerFailedError: no usable answer within the deadline."""
 
     async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:
         """Forward this node's proposals to the leader. PeerFailedError: no answer in time."""
@@ -96,37 +96,37 @@ class Peers(Protocol):
 
 
 class NoPeers:
-    """`Peers` of a sole voter."""
+    """`Peers` of a sole voter, which has none."""
 
     def set_addresses(self, addresses: Mapping[int, tuple[str, int]]) -> None:
         pass
 
-    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:  # noqa: ARG002 - nobody to ask
-        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+    async def ask(self, node_id: int, request: PeerRequest, *, deadline_ms: int) -> PeerResponse:  # noqa: ARG002 - no peer
+        raise PeerFailedError(f"there is no node {node_id} in this quorum of one", sent=False)
 
-    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:  # noqa: ARG002 - nobody
-        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+    async def produce(self, node_id: int, records: bytes, *, deadline_ms: int) -> ProduceAnswer:  # noqa: ARG002 - no peer
+        raise PeerFailedError(f"there is no node {node_id} in this quorum of one", sent=False)
 
-    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - nobody
-        raise PeerFailedError(f"nobody is node {node_id}", sent=False)
+    async def feature_levels(self, node_id: int, *, deadline_ms: int) -> FeatureLevels:  # noqa: ARG002 - no peer
+        raise PeerFailedError(f"there is no node {node_id} in this quorum of one", sent=False)
 
     async def close(self) -> None:
         pass
 
 
 class QuorumServer(Protocol):
-    """The target of a listener's requests, authenticated, of the right cluster and topic."""
+    """The target of a listener's requests: authenticated, and for this cluster and topic."""
 
     async def answer(self, request: Request) -> Answer:
         """Answer a request of a peer, a tool or an operator."""
 
     async def produce(self, records: bytes) -> ProduceAnswer:
-        """Append another node's proposals; answered once committed or lost. Refused unless this
-        node leads.
+        """Append a different node's proposals; answered once they are committed or lost. Refused
+        unless this node leads.
         """
 
     async def propose(self, records: bytes, *, timeout_ms: int) -> ProduceAnswer:
-        """Take a client's batches among this node's own proposals, whichever node leads."""
+        """Propose a client's batches like this node's own proposals, whichever node leads."""
 
     async def read_committed(self, from_offset: int, bytes_max: int) -> bytes:
         """Whole batches below the high watermark; empty at it. NotFound: below the log start."""

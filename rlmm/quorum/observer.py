@@ -1,7 +1,7 @@
-"""Counts of a replica's events: KRaft's raft-metrics and ours.
+"""Counts of a replica's events: KRaft's raft-metrics and our own.
 
 It runs on the path of every commit, so it counts in plain lists and integers (measured: 0.3 to 0.7
-microseconds a commit); a scrape turns them into a metrics library's form.
+microseconds per commit); a scrape converts them to a metrics library's form.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from rlmm.histogram import Histogram, latencies
 from rlmm.raft.actions import Role
 
 PENDING_MAX: Final = 100_000
-"""Appends whose commit is timed at once; further ones are counted only."""
+"""The most appends whose commit is timed at once; further ones are only counted."""
 
 _LEADERLESS: Final = frozenset({Role.PROSPECTIVE, Role.CANDIDATE})
 _LED: Final = frozenset({Role.LEADER, Role.FOLLOWER})
@@ -25,9 +25,10 @@ class QuorumStats:
     """The observer of a node, with Kafka's names where Kafka has the metric.
 
     `commit_latency` is that of a whole append (Kafka divides it by its records), from the leader's
-    append to the high watermark behind it. `election_latency` runs from standing to a known leader.
-    `propagation` is that of single appends, by voter: from the leader's append to that voter's
-    fetch from behind it, which says that they are durable there; one at a time is followed.
+    append until the high watermark passes it. `election_latency` is the time from candidacy to a
+    known leader. `propagation` is that of single appends, by voter: from the leader's append to
+    that voter's fetch from after it, which shows that they are durable there; one append at a time
+    is timed.
     """
 
     def __init__(self, now: Callable[[], float]) -> None:
@@ -58,7 +59,7 @@ class QuorumStats:
                 self._followed[node_id] = (end_offset, now)
 
     def acknowledged(self, node_id: int, end_offset: int) -> None:
-        """A voter fetches from this leader: it has everything below `end_offset`."""
+        """Record that a voter fetches from this leader: it has everything below `end_offset`."""
         followed = self._followed.setdefault(node_id, None)
         if followed is not None and followed[0] <= end_offset:
             self._followed[node_id] = None
@@ -68,7 +69,7 @@ class QuorumStats:
             histogram.observe(self.now() - followed[1])
 
     def take_advanced_s(self) -> float | None:
-        """Take the time of the first news of commits since the last call; None: there were none."""
+        """Take the time when commits were first reported since the last call; None if none were."""
         advanced_s, self._advanced_s = self._advanced_s, None
         return advanced_s
 
@@ -84,7 +85,7 @@ class QuorumStats:
 
     def role_changed(self, role: Role) -> None:
         if role is not Role.LEADER:
-            self._pending.clear()  # another leader may commit them, or nobody
+            self._pending.clear()  # a different leader may commit them, or none
             self._followed.clear()
         if role in _LEADERLESS and self._standing_since is None:
             self._standing_since = self.now()
@@ -101,8 +102,8 @@ class QuorumStats:
 
 @dataclass(frozen=True, slots=True)
 class DriverTold:
-    """Callbacks on the driver's loop: `on_advance` when more is committed or the log was
-    replaced, `on_role` after any change of role or voters, `on_failure` once.
+    """Callbacks on the driver's loop: `on_advance` when more is committed or the log was replaced,
+    `on_role` after any change of role or voters, `on_failure` once.
     """
 
     on_advance: Callable[[], None]

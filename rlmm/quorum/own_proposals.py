@@ -1,4 +1,4 @@
-"""Brings this node's proposals to the leader: into the own core, or as a Produce to its node."""
+"""Brings this node's proposals to the leader: into its own core, or by a Produce to that node."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from rlmm.raft.messages import Error
 
 PRODUCE_DEADLINE_MS = 30_000
 FORWARD_DEADLINE_MIN_MS = 1_000
-"""The shortest deadline of a forwarded Produce, for callers near the end of their wait: a missed
-answer ends the connection, too.
+"""The shortest deadline of a forwarded Produce, for callers near the end of their wait: a missing
+answer also ends the connection.
 """
 
 log = logging.getLogger(__name__)
 
 
 class Proposals:
-    """The proposals of this node, on one event loop; `role_changed` is called after every change of
-    role or leader.
+    """The proposals of this node, on one event loop; call `role_changed` after every change of role
+    or leader.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Proposals:
             self._queue.leave(waiting)
 
     def role_changed(self) -> None:
-        """Give up on an answer of a leader that leads no more."""
+        """Stop waiting for an answer of a leader that no longer leads."""
         core = self._driver.core
         if self._forwarding is not None and self._forwarded_to != (core.leader_id, core.epoch):
             self._forwarding.cancel()
@@ -89,7 +89,7 @@ class Proposals:
             log.warning("proposals were not committed within %g s of closing", deadline_s)
 
     def log_failed(self, message: str) -> None:
-        """The log of this node stopped: proposals to it may or may not be there."""
+        """Fail all proposals: this node's log stopped, and may or may not have them."""
         self._queue.close(message)
         here, self._here = self._here, set()
         for group in here:
@@ -103,7 +103,7 @@ class Proposals:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     def _pump_soon(self) -> None:
-        """Proposals of one turn of the loop go together."""
+        """Send the proposals of one turn of the loop together."""
         if not self._pump_due:
             self._pump_due = True
             asyncio.get_running_loop().call_soon(self._pump)
@@ -138,7 +138,7 @@ class Proposals:
             group.proposals, base_offset=0, epoch=0, timestamp_ms=self._now_ms()
         )
         records = b"".join(batch.data for batch in encoded)
-        # A lost answer delays the next groups as long as somebody waits for it.
+        # After a lost answer the next groups wait as long as a caller waits for it.
         left_ms = int((group.end_s - self._monotonic()) * 1000)
         deadline_ms = min(max(left_ms, FORWARD_DEADLINE_MIN_MS), PRODUCE_DEADLINE_MS)
         try:
@@ -152,7 +152,7 @@ class Proposals:
         self.answered(group, answer)
 
     def _forwarded(self, group: Group, task: asyncio.Task[None]) -> None:
-        """Here, not in the task: one that is cancelled before its first step runs nothing."""
+        """End a forward. Not done in the task: one cancelled before its first step runs nothing."""
         self._forwarding = None
         if task.cancelled():
             if group.leaving:
@@ -165,7 +165,7 @@ class Proposals:
         self._pump_soon()
 
     def answered(self, group: Group, answer: ProduceAnswer) -> None:
-        """The outcome of a group."""
+        """Report the outcome of a group to its callers."""
         self._here.discard(group)
         if not self._here:
             self._none_here.set()
@@ -191,7 +191,7 @@ class Proposals:
 
 
 class _Local:
-    """A group in the own core."""
+    """A group that was proposed in this node's own core."""
 
     def __init__(self, proposals: Proposals, group: Group) -> None:
         self._proposals = proposals

@@ -1,7 +1,7 @@
-"""The metadata log of a quorum of any size, one voter included: `MetadataLog` over core and driver.
+"""The metadata log of a quorum of one or more voters: `MetadataLog` over core and driver.
 
-Proposals go to the leader, wherever it is; reads are local, below the committed and durable end.
-The event loop never waits for the disk.
+Proposals go to the leader, on whichever node it is; reads are local, below the committed and
+durable end. The event loop never waits for the disk.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ESTABLISH_DEADLINE_S = 10.0
 
 
 class QuorumLog:
-    """`MetadataLog` of one replica. Make it with `open`; a listener serves `driver` to others."""
+    """`MetadataLog` of one replica, made by `open`; a listener serves `driver` to other nodes."""
 
     def __init__(
         self,
@@ -113,9 +113,10 @@ class QuorumLog:
         on_failure: Callable[[str], None],
         limits: LogLimits | None = None,
     ) -> QuorumLog:
-        """Recover and take part. A sole voter leads on return; others may know no leader yet.
+        """Recover and join the quorum. A sole voter leads on return; other nodes may not know a
+        leader yet.
 
-        `view_flushed_end` is the offset below which the view holds everything durably (0: nothing).
+        `view_flushed_end` is the offset below which the view has everything durably (0: nothing).
         `on_failure` is called once if the log fails: the node has to stop then. CorruptData: the
         log, the quorum state or the recovery point is damaged where it must not be.
         """
@@ -169,7 +170,7 @@ class QuorumLog:
     async def barrier(self, *, deadline_s: float) -> int:
         self._check_open()
         if self._core.established and self.driver.is_sole_voter:
-            # Nobody else can lead, and every completed write lies below this high watermark.
+            # No other node can lead, and every completed write is below this high watermark.
             return self.driver.high_watermark
         if not self._core.established:
             no_op = (Proposal(NO_OP, b""),)
@@ -201,7 +202,7 @@ class QuorumLog:
         self._on_failure(message)
 
     async def _recovery_point_loop(self) -> None:
-        """Store about once a second how far the log is durable."""
+        """Store the end of the durable log about once a second."""
         while True:
             await self._recovery_point_due.wait()
             await self._ambient.sleep(self._limits.recovery_point_interval_s)
@@ -258,7 +259,7 @@ class QuorumLog:
         return await self._read_in(self._read_group, position, end)
 
     async def _read_in(self, call: Callable[..., T], *args: object) -> T:
-        """Run in the reader's thread; damage stops this node."""
+        """Run `call` in the reader's thread; damage stops this node."""
         try:
             return await self._in(self._reader, call, *args)
         except CorruptData as error:
@@ -320,10 +321,10 @@ class QuorumLog:
         return _Sink(writer, self, wanted)
 
     async def snapshot_finished(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
-        """Complete it, tell the core, and cut the log."""
+        """Complete the snapshot, report it to the core, and cut the log."""
 
         def finish() -> int:
-            # First, so that recovery sees damage in a log that ends below this snapshot.
+            # First, so that recovery notices damage in a log that ends below this snapshot.
             self._directory.store_recovery_point()
             return self._disk.size(writer.finish())
 
@@ -334,16 +335,16 @@ class QuorumLog:
         await self._cut()
 
     async def _cut(self) -> None:
-        """Cut the log up to what both a snapshot and the flushed view hold, and keep what replicas
-        need that download a snapshot.
+        """Cut the log up to what both a snapshot and the flushed view include, and keep the files
+        that replicas need which download a snapshot.
         """
         newest = self.latest_snapshot()
         if newest is None:
             return
         up_to = min(newest.end_offset, self._may_truncate_to)
         wanted = tuple(SnapshotId(*each) for each in self._core.snapshots_wanted())
-        # The core is told how the cut left the log: in the same thread a snapshot may replace the
-        # log before that news arrives.
+        # The core gets the log start as the cut left it: a snapshot may replace the log, in the
+        # same thread, before that event arrives.
         done = await self._in(self._writer, cut_log, self._directory, up_to, wanted, self._limits)
         tell_of_cut(self.driver.troubles, self._directory, done)
         self.driver.snapshots.tell()
@@ -382,7 +383,9 @@ class QuorumLog:
                 async with asyncio.timeout(deadline_s):
                     await self.driver.shutdown_done.wait()
             except TimeoutError:
-                log.warning("the quorum was not told of this node's end within %g s", deadline_s)
+                log.warning(
+                    "the quorum was not informed of this node's end within %g s", deadline_s
+                )
         await self._proposals.stop()
         await self.driver.stop()
         if self._recovery_point_task is not None:
@@ -390,7 +393,7 @@ class QuorumLog:
             await asyncio.gather(self._recovery_point_task, return_exceptions=True)
         self._on_advance()
         await self._peers.close()
-        # Wait for the thread either way: its work must not reach a directory that others opened.
+        # Wait for the thread in any case: it must not work in a directory that others open next.
         last = self._directory.store_recovery_point if self.driver.failure is None else _nothing
         await self._in(self._reader, last)
         await self._in(self._writer, self._directory.close)
@@ -412,7 +415,7 @@ class QuorumLog:
 
 
 class _Sink:
-    """A snapshot being written, in the reader thread."""
+    """A snapshot being written, in the reader's thread."""
 
     def __init__(self, writer: SnapshotWriter, owner: QuorumLog, snapshot: CoreSnapshotId) -> None:
         self._writer = writer

@@ -17,19 +17,19 @@ from rlmm.raft.events import Propose, ProposedBatch
 from rlmm.raft.messages import Error, RemoveVoterRequest, Request, VoterChangeResponse
 
 GROUP_BYTES_MAX = 1024 * 1024
-"""The most bytes of requests that are proposed together. A larger one is proposed alone: refused
-for its size, it refuses no other.
+"""The most bytes of requests that are proposed together. A larger request is proposed alone, so
+that others are not refused because of its size.
 """
 
 logger = logging.getLogger(__name__)
 
 
 class DriverServer:
-    """See `network_ports.QuorumServer`. `now_ms` stamps proposals of other nodes.
+    """The implementation of `network_ports.QuorumServer`. `now_ms` stamps proposals of other nodes.
 
     Proposals forwarded by other nodes go straight into the core; those of one turn of the event
-    loop go together, to the disk and to the followers too. Clients' records go among this node's
-    own proposals (`own_proposals.py`), into the core here or to the leader.
+    loop are sent together, to the disk and to the followers. Clients' records are queued with this
+    node's own proposals (`own_proposals.py`), for its own core or the leader.
     """
 
     def __init__(self, log: QuorumLog, *, now_ms: Callable[[], int]) -> None:
@@ -44,7 +44,9 @@ class DriverServer:
         return await self._driver.answer(request)
 
     def _why_not_removed(self, request: RemoveVoterRequest) -> str | None:
-        """The reason why Kafka's tool may not remove a voter either; the core says all others."""
+        """The reason why a node is needed, which also applies to Kafka's tool; None if there is
+        none. The core checks all other reasons.
+        """
         core = self._driver.core
         if core.role is Role.LEADER and request.voter in core.voters.keys:
             now_ms = self._driver.now_monotonic_ms()
@@ -114,7 +116,7 @@ class _Produced:
     def add(
         self, batches: Sequence[ProposedBatch], size_bytes: int
     ) -> asyncio.Future[ProduceAnswer]:
-        """Add one request's batches; its outcome."""
+        """Add one request's batches; returns the future of its outcome."""
         self.batches += batches
         self.size_bytes += size_bytes
         answer: asyncio.Future[ProduceAnswer] = asyncio.get_running_loop().create_future()

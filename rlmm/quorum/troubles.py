@@ -1,8 +1,8 @@
-"""The troubles that keep this node's replica from a part of its work, while they stand.
+"""The troubles that keep this node's replica from a part of its work, while they last.
 
-Each has a name, for a place in the code, and the latest text. A repeated trouble is over when it
-was not reported for `STANDS_MS`; an occasional task's when the task succeeds. The core names some
-more (`rlmm/raft/actions.py`).
+Each has a name, for a place in the code, and the latest text. A repeated trouble is over once it
+was not reported for `STANDS_MS`, that of an occasional task when the task succeeds. The core has
+more names (`rlmm/raft/actions.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 log = logging.getLogger(__name__)
 
 CLIENTS = "clients"
-"""The name of a trouble: clients that do not log in ask for more than their share."""
+"""The name of a trouble: clients that do not log in request more than their common share."""
 DAMAGED_SNAPSHOT = "damaged_snapshot"
 """The name of a trouble: snapshots can't be read."""
 DOWNLOADS = "downloads"
@@ -40,19 +40,19 @@ class QuorumTroubles:
         self._standing: dict[str, str] = {}
 
     def repeated(self, name: str, text: str) -> None:
-        """Report a trouble that comes back while its cause is there."""
+        """Report a trouble that is reported again as long as its cause exists."""
         self._repeated[name] = (text, self._monotonic_ms())
 
     def began(self, name: str, text: str) -> None:
-        """Report a trouble that stands until `over`."""
+        """Report a trouble that lasts until `over`."""
         self._standing[name] = text
 
     def over(self, name: str) -> None:
-        """End a standing trouble: its task succeeded."""
+        """End a lasting trouble: its task succeeded."""
         self._standing.pop(name, None)
 
     def standing(self) -> tuple[tuple[str, str], ...]:
-        """The name and text of each standing trouble, by name."""
+        """The name and text of each present trouble, by name."""
         since = self._monotonic_ms() - STANDS_MS
         recent = {name: text for name, (text, at) in self._repeated.items() if at >= since}
         return tuple(sorted({**recent, **self._standing}.items()))
@@ -66,8 +66,8 @@ class _Kind:
 
 class CoreWarnings:
     """Writes the core's warnings into the log: each kind of line once a minute, however often it
-    comes, since a peer repeats a mistake with every request. Kinds differ by their words; numbers
-    do not count. `monotonic_ms` is the core's clock.
+    comes, since a peer repeats a mistake with every request. Lines that differ only in numbers are
+    of one kind. `monotonic_ms` is the core's clock.
     """
 
     def __init__(self, monotonic_ms: Callable[[], int]) -> None:
@@ -87,5 +87,5 @@ class CoreWarnings:
             log.warning("%s", message)
         self._kinds.pop(words, None)
         if len(self._kinds) >= KINDS_MAX:
-            self._kinds.pop(next(iter(self._kinds)))  # the one that was said the longest ago
+            self._kinds.pop(next(iter(self._kinds)))  # the one logged the longest ago
         self._kinds[words] = _Kind(now_ms)

@@ -1,4 +1,4 @@
-"""Fields that our own metadata records and rows have in common, both ways."""
+"""Encodes and decodes the fields that Strandline's metadata records and rows have in common."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Value = TypeVar("Value")
 
 
 def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()) -> None:
-    """Kafka's TopicIdPartitionEntry."""
+    """Write Kafka's TopicIdPartitionEntry."""
     writer.string(partition.topic)
     writer.uuid(partition.topic_id)
     writer.int32(partition.partition)
@@ -24,7 +24,7 @@ def write_partition(writer: Writer, partition: TopicIdPartition, tags: Tags = ()
 
 
 def read_partition(reader: Reader) -> tuple[TopicIdPartition, Tags]:
-    """Kafka's TopicIdPartitionEntry with its unknown tagged fields."""
+    """Read Kafka's TopicIdPartitionEntry with its unknown tagged fields."""
     topic = reader.string()
     topic_id = reader.uuid()
     partition = reader.int32()
@@ -63,14 +63,14 @@ def read_mode(reader: Reader) -> Mode:
 
 
 def int64_bytes(value: int) -> bytes:
-    """The value of a tagged field that holds an int64."""
+    """The value of a tagged field that is an int64."""
     writer = Writer()
     writer.int64(value)
     return writer.done()
 
 
 def value_of(raw: bytes, source: str, read: Callable[[Reader], Value]) -> Value:
-    """The value that takes all of `raw`, as that of a tagged field does."""
+    """Decode a value that must be all of `raw`, like that of a tagged field."""
     reader = Reader(raw, source)
     value = read(reader)
     reader.expect_end()

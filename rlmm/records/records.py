@@ -1,7 +1,7 @@
-"""Encoding and decoding of every record of the metadata log.
+"""Encodes and decodes every record of the metadata log.
 
-Kafka's own three are framed records (`rlmm/records/segment_records.py`), ours are control records
-(`rlmm/records/control_records.py`).
+Kafka's own three are framed records (`rlmm/records/segment_records.py`), Strandline's are control
+records (`rlmm/records/control_records.py`).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def decode(
     source: str = "metadata record",
     offset: int | None = None,
 ) -> MetadataRecord:
-    """The record of a log entry. CorruptData, and nothing else, for malformed bytes."""
+    """Decode the record of a log entry. Raises only CorruptData, for malformed bytes."""
     if control_type is None:
         usual = decode_usual(value) or decode_usual_update(value)
         if usual is not None:

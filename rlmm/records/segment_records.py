@@ -1,10 +1,10 @@
-"""Kafka's three metadata records, bit for bit, with our private tagged fields.
+"""Kafka's three metadata records, bit for bit, with Strandline's private tagged fields.
 
-Source: RemoteLogSegmentMetadataRecord.json, RemoteLogSegmentMetadataUpdateRecord.json,
+Sources: RemoteLogSegmentMetadataRecord.json, RemoteLogSegmentMetadataUpdateRecord.json,
 RemotePartitionDeleteMetadataRecord.json and BytesApiMessageSerde's frame: uvarint frame version 1,
-uvarint api key, uvarint message version 0, message. Our fields are tagged fields from 10000 on,
-which Kafka's readers skip and keep. Unknown tagged fields are kept, those of nested structs too:
-rewriting a row loses nothing that a newer program put there.
+uvarint api key, uvarint message version 0, message. Strandline's fields are tagged fields from
+10000 on, which Kafka's readers skip and keep. Unknown tagged fields are kept, also those of nested
+structs: rewriting a row loses nothing that a newer program wrote.
 """
 
 from __future__ import annotations
@@ -60,8 +60,8 @@ SegmentRecord = (
     RemoteLogSegmentMetadata | RemoteLogSegmentMetadataUpdate | RemotePartitionDeleteMetadata
 )
 
-# Where unknown tags of nested structs were found: the partition entry, the segment id entry, and
-# the n-th leader epoch entry at _IN_EPOCHS + n.
+# The places of unknown tags of nested structs: the partition entry, the segment id entry, and the
+# n-th leader epoch entry at _IN_EPOCHS + n.
 _IN_PARTITION = 0
 _IN_SEGMENT_ID = 1
 _IN_EPOCHS = 2
@@ -71,7 +71,7 @@ _Default = TypeVar("_Default")
 
 
 def encode_segment_record(record: SegmentRecord) -> bytes:
-    """Encode with its frame. InvalidRequest: a number does not fit its field."""
+    """Encode a record with its frame. InvalidRequest: a number does not fit its field."""
     writer = Writer()
     writer.uvarint(FRAME_VERSION)
     if isinstance(record, RemoteLogSegmentMetadata):
@@ -168,7 +168,7 @@ def _authority_tags(token: int, incarnation: Incarnation | None) -> list[tuple[i
 
 
 def decode_segment_record(value: bytes, *, source: str) -> SegmentRecord:
-    """Decode a framed record. CorruptData: malformed, or another frame, key or version."""
+    """Decode a framed record. CorruptData: malformed, or a different frame, key or version."""
     reader = Reader(value, source)
     frame, key, version = reader.uvarint(), reader.uvarint(), reader.uvarint()
     if frame != FRAME_VERSION:
@@ -231,7 +231,7 @@ def _read_segment(reader: Reader) -> RemoteLogSegmentMetadata:
 
 
 def _known_int64(reader: Reader) -> int:
-    """Every negative value stands for "not given", as the missing tag does."""
+    """Read an int64; any negative value means "not given", like the missing tag."""
     return max(reader.int64(), -1)
 
 

@@ -1,4 +1,4 @@
-"""The part of a cluster that a setting is for, and the bounds of settings in the log. Pure."""
+"""The scope of a setting within a cluster, and the bounds of settings in the log. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import IntEnum
 
 
 class ScopeKind(IntEnum):
-    """Numbers are on the wire and in keys, and never reused."""
+    """The kind of a scope. The numbers are in the log and in keys, and never reused."""
 
     CLUSTER = 0
     NODE = 1
@@ -16,8 +16,8 @@ class ScopeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingScope:
-    """`name` is empty for the cluster, the node id in decimal for a node, and for topics a name or
-    a shell pattern.
+    """The scope of a setting. `name` is empty for the cluster, the node id in decimal for a node,
+    and a name or a shell pattern for topics.
     """
 
     kind: ScopeKind

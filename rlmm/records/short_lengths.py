@@ -1,9 +1,9 @@
-"""Kafka's compact lengths (bytes + 1, a uvarint) of one or two bytes, in one step. Pure."""
+"""Kafka's compact lengths (bytes + 1, as a uvarint) of one or two bytes, in one step. Pure."""
 
 from __future__ import annotations
 
 LENGTH_MAX = 0x1FF
-"""The highest length handled here, the + 1 included."""
+"""The highest length handled here, including the + 1."""
 NOT_SHORT = -1
 
 _TWO_BYTES_FROM = 0x80
@@ -17,7 +17,7 @@ SHORT_LENGTHS: tuple[bytes, ...] = tuple(
 
 
 def read_short_length(value: bytes, at: int) -> tuple[int, int]:
-    """(length, position behind it) or NOT_SHORT. IndexError: the bytes end before."""
+    """(length, position after it) or NOT_SHORT. IndexError: the bytes end before it does."""
     first = value[at]
     if first < _TWO_BYTES_FROM:
         return first, at + 1

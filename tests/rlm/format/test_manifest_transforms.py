@@ -123,7 +123,7 @@ GOOD = listed([10, 20, 30], 1)
 @pytest.mark.parametrize(
     ("document", "names"),
     [
-        (compressed([10, 20], GOOD), "does not hold 2 sizes"),
+        (compressed([10, 20], GOOD), "does not have 2 sizes"),
         (compressed([1] * 3, GOOD[:-1]), "14 bytes do not hold"),
         (compressed([1] * 3, struct.pack(">iiB", 3, 0, 9)), "do not hold"),
         (compressed([1] * 3, struct.pack(">i", 3)), "ends within its header"),

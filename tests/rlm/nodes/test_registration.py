@@ -99,7 +99,7 @@ def test_a_registration_that_an_election_fails_is_tried_again_however_seldom_the
             await asyncio.sleep(20.0)
             (problem,) = process.registrar.problems()
             assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
-            assert problem.text.endswith("the last time: the leader resigned")
+            assert problem.text.endswith("the last error: the leader resigned")
             await asyncio.sleep(25.0)
             assert list(process.registrar.problems()) == []
             assert node.manager.registered_node(1) is not None
@@ -164,7 +164,7 @@ def test_a_node_that_does_not_come_back_on_the_list_says_so(
             (problem,) = process.registrar.problems()
             assert (problem.area, problem.name) == (ProblemArea.NODES, "1")
             assert "removed from the list of nodes, but lives" in problem.text
-            assert problem.text.endswith("the last time: the leader resigned")
+            assert problem.text.endswith("the last error: the leader resigned")
             fails = False
             await asyncio.sleep(10.0)
             assert list(process.registrar.problems()) == []
