@@ -1,7 +1,7 @@
 """Requests of this node to its own broker, in Kafka's protocol, as plain data.
 
-Every request goes over the given connection and nowhere else: a client library would send
-ListOffsets to the partition's leader, and a follower's node would take success for leadership.
+Every request is sent over the given connection: a client library would send ListOffsets to the
+partition's leader, and a follower's node would take the success for leadership.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ READ_UNCOMMITTED = 0
 READ_COMMITTED = 1
 CONSUMER_REPLICA_ID = -1
 DEBUGGING_REPLICA_ID = -2
-"""The replica id that a follower answers, too, of its own replica; LATEST is then the end of its
-log.
+"""The replica id for which also a follower answers, about its own replica; LATEST is then the end
+of its log.
 """
 
 TopicPartition = tuple[str, int]
@@ -42,7 +42,7 @@ _RESOURCE_BROKER = i8(4)
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """An offset, and the epoch of the leadership in which the broker answered."""
+    """An offset, and the leader epoch in which the broker answered."""
 
     offset: int
     leader_epoch: int
@@ -65,7 +65,7 @@ class ClusterDescription:
 
 
 def can_ask_earliest_local(connection: Connection) -> bool:
-    """True if the broker knows EARLIEST_LOCAL; one without has no tiered storage."""
+    """True if the broker knows EARLIEST_LOCAL; one that does not has no tiered storage."""
     return connection.supports(v8.ListOffsetsRequest)
 
 
@@ -100,7 +100,7 @@ async def epoch_ends(
     connection: Connection, asked: Mapping[TopicPartition, tuple[int, int]]
 ) -> dict[TopicPartition, FoundOffset | BrokerError]:
     """One OffsetsForLeaderEpoch. For (present epoch, epoch) of each partition: the largest epoch up
-    to the latter, and the offset where the next begins. Another present epoch is an error.
+    to the latter, and the offset where the next one begins. A different present epoch is an error.
     """
     by_topic: dict[str, list[epochs_v3.request.OffsetForLeaderPartition]] = {}
     for (topic, partition), (present, epoch) in asked.items():
@@ -146,10 +146,10 @@ async def describe_cluster(connection: Connection) -> ClusterDescription:
 
 
 async def ask_if_node(connection: Connection, node_id: int) -> BrokerError | None:
-    """Ask the broker at the other end whether it is node `node_id`; None if so.
+    """Ask the broker at the other end whether it is node `node_id`; None if it is.
 
-    No API names the answering broker, but only the broker itself describes its own configs: another
-    one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster where ACLs are on.
+    No API names the answering broker, but only the broker itself describes its own configs: a
+    different one answers INVALID_REQUEST. Needs DescribeConfigs on the cluster if ACLs are on.
     """
     resource = DescribeConfigsResource(
         resource_type=_RESOURCE_BROKER, resource_name=str(node_id), configuration_keys=("node.id",)

@@ -1,10 +1,10 @@
 """One client connection that speaks the Kafka protocol: kio's schemas over asyncio streams.
 
-Own requests use the last version without tagged fields where there is one: kio refuses unknown
-tags, and Kafka may add tags to existing versions.
+Strandline's own requests use the last version without tagged fields if there is one: kio refuses
+unknown tags, and Kafka may add tags to existing versions.
 
 One request at a time; the answer is the next frame. A request that fails half-way (lost connection,
-deadline, malformed answer) leaves the stream at an unknown place, so the connection closes and
+deadline, malformed answer) leaves the stream at an unknown position, so the connection closes and
 every later request fails at once.
 """
 
@@ -48,7 +48,7 @@ Response = TypeVar("Response", bound=ResponsePayload)
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """An address and how to connect. `tls` None: plain text; `sasl` None: no login.
+    """An address and how to connect to it. `tls` None: plain text; `sasl` None: no login.
 
     `connect_deadline_s` covers TCP, TLS, ApiVersions and SASL.
     """
@@ -68,11 +68,11 @@ class Endpoint:
 
 
 class AnswerTooLargeError(CorruptData):
-    """An answer of more bytes than are taken: ask for less."""
+    """An answer of more bytes than are accepted: ask for less."""
 
 
 class Connection:
-    """An open, authenticated connection. Made by `Connection.open`."""
+    """An open, authenticated connection, made by `Connection.open`."""
 
     def __init__(
         self, endpoint: Endpoint, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
@@ -89,9 +89,9 @@ class Connection:
     async def open(cls, endpoint: Endpoint, *, new_nonce: Callable[[], str]) -> Self:
         """Connect, negotiate and log in.
 
-        RetryLater: the server is not there or too slow. Refused: certificate or credentials are not
-        accepted. CorruptData: it does not speak Kafka's protocol. InvalidRequest: it lacks an API
-        that is needed.
+        RetryLater: the server is unreachable or too slow. Refused: certificate or credentials are
+        not accepted. CorruptData: it does not speak Kafka's protocol. InvalidRequest: it lacks an
+        API that is needed.
         """
         try:
             async with asyncio.timeout(endpoint.connect_deadline_s):
@@ -117,13 +117,13 @@ class Connection:
 
     @property
     def lost(self) -> bool:
-        """True also if the server has ended it meanwhile, which nobody had to ask for."""
+        """True also if the server has ended the connection, even without a request since."""
         reader = self._reader
         return self._closed or reader.at_eof() or reader.exception() is not None
 
     @property
     def is_encrypted(self) -> bool:
-        """True if it speaks TLS."""
+        """True if the connection uses TLS."""
         return self._endpoint.tls is not None
 
     @property
@@ -145,7 +145,7 @@ class Connection:
         """Send a request and wait for its answer; the caller handles error codes in it.
 
         RetryLater on a lost connection or after `request_deadline_s`, CorruptData for a malformed
-        answer; the connection is closed then. InvalidRequest, and nothing sent, for an API version
+        answer; the connection is closed then. InvalidRequest, with nothing sent, for an API version
         that the server lacks.
         """
         if not self.supports(type(request)):
@@ -162,9 +162,9 @@ class Connection:
         return self._api_versions
 
     async def relay(self, frame: bytes, *, deadline_s: float) -> bytes:
-        """Send somebody's request as it is, with its size in front, and wait for its answer, which
-        comes without. RetryLater on a lost connection or after the deadline, CorruptData for an
-        answer to something else; the connection is closed then.
+        """Send a different client's request unchanged, its size included, and wait for its answer,
+        which is returned without its size. RetryLater on a lost connection or after the deadline,
+        CorruptData for an answer to a different request; the connection is closed then.
         """
         async with self._one_at_a_time:
             correlation_id = _REQUEST_HEAD.unpack_from(frame)[-1]
@@ -200,7 +200,7 @@ class Connection:
     async def _exchange_frames(
         self, frame: bytes, correlation_id: int, name: str, deadline_s: float
     ) -> bytes:
-        """The answer's frame, its correlation id checked."""
+        """The answer's frame, after a check of its correlation id."""
         if self._closed:
             raise RetryLater(f"the connection to {self.name} is closed")
         try:
@@ -217,7 +217,7 @@ class Connection:
             self.abort()
             raise RetryLater(f"{self.name} closed the connection ({error})") from error
         except BaseException:
-            # Also when cancelled: the late answer would be taken for the next request's.
+            # Also when cancelled: the late answer would be taken for that of the next request.
             self.abort()
             raise
 
@@ -226,8 +226,8 @@ class Connection:
         if not _CORRELATION_BYTES <= size <= self._endpoint.response_bytes_max:
             kind = CorruptData if size < _CORRELATION_BYTES else AnswerTooLargeError
             raise kind(
-                f"an answer of {size} bytes is announced, where at most "
-                f"{self._endpoint.response_bytes_max} are taken; is it a Kafka listener of this "
+                f"an answer of {size} bytes is announced, but at most "
+                f"{self._endpoint.response_bytes_max} are accepted; is it a Kafka listener of this "
                 "security protocol?",
                 source=self.name,
             )
@@ -254,7 +254,7 @@ class Connection:
         if handshake.error_code is not ErrorCode.none:
             offered = repr(", ".join(handshake.mechanisms)[:_SHOWN_CHARACTERS_MAX] or "none")
             raise Refused(
-                f"{self.name} does not take SASL mechanism {credentials.mechanism}; "
+                f"{self.name} does not support SASL mechanism {credentials.mechanism}; "
                 f"it offers: {offered}"
             )
         client = sasl_client(credentials, new_nonce)
@@ -272,7 +272,7 @@ class Connection:
                     f"({answer.error_code.name})"
                 )
             message = await asyncio.to_thread(client.answer, answer.auth_bytes)
-        raise Refused(f"{self.name} did not end the {credentials.mechanism} exchange")
+        raise Refused(f"{self.name} did not finish the {credentials.mechanism} exchange")
 
     def _corrupt(self, message: str) -> CorruptData:
         return CorruptData(message, source=self.name)
@@ -286,7 +286,7 @@ async def _connect(endpoint: Endpoint) -> tuple[asyncio.StreamReader, asyncio.St
             f"the certificate of {endpoint.name} is not accepted ({error.verify_message}); "
             "check ssl_ca_file and the host name"
         ) from error
-    # UnicodeError: a name that no resolver takes. OverflowError: a port that no socket takes.
+    # UnicodeError: an invalid host name. OverflowError: an invalid port.
     except (OSError, ValueError, OverflowError) as error:
         raise RetryLater(f"cannot connect to {endpoint.name} ({error})") from error
 
@@ -313,6 +313,6 @@ def _decoded(frame: bytes, response_type: type[Response]) -> Response:
     payload_at = frame_end(header_type, frame, 0)
     end = frame_end(response_type, frame, payload_at)
     if end != len(frame):
-        raise FrameError(f"{len(frame) - end} bytes behind its end")
+        raise FrameError(f"{len(frame) - end} bytes after its end")
     entity_reader(header_type)(frame, 0)
     return entity_reader(response_type)(frame, payload_at)[0]

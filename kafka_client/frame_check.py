@@ -1,8 +1,9 @@
-"""Checks every length in a frame against the bytes that are there, before kio decodes it.
+"""Checks every length in a frame against the bytes that are present, before kio decodes it.
 
-kio allocates an array before it reads the first element, as many as the length says: a malformed
-length asks for more memory than the machine has, and the process is aborted. Here the frame is
-walked along the same schema without building anything, and an element takes at least one byte.
+kio allocates an array before it reads the first element, of the length that the frame announces: a
+malformed length requests more memory than the machine has, and the process is aborted. Here the
+frame is walked by the same schema without building anything, and an element takes at least one
+byte.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Skip = Callable[[bytes, int], int]
 
 
 class FrameError(ValueError):
-    """A length that the frame cannot hold, or something unknown to kio."""
+    """A length that does not fit the frame, or a field unknown to kio."""
 
 
 def frame_end(entity: type[Entity], frame: bytes, at: int) -> int:

@@ -15,7 +15,7 @@ class Replicas:
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Whole batches and perhaps half a last one; the first may begin below the asked offset."""
+    """Whole batches, perhaps with a part of one more; the first may begin below the offset."""
 
     data: bytes
     high_watermark: int
@@ -23,12 +23,12 @@ class Batches:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The replica's log does not reach the offset, at either end."""
+    """The offset is outside the replica's log, below its start or above its end."""
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """A replica's log has [`start`, `end`)."""
+    """The offsets of a replica's log: [`start`, `end`)."""
 
     start: int
     end: int

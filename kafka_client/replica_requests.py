@@ -1,7 +1,7 @@
 """A partition's replicas, and batches from any of them, in Kafka's protocol.
 
-Followers answer consumers too, up to the high watermark (KIP-392). Topics are asked for by id
-(KIP-516): a topic may be deleted and made anew under its name meanwhile.
+Followers answer consumers too, up to the high watermark (KIP-392). Topics are requested by id
+(KIP-516): a topic may be deleted and created again with its name in between.
 """
 
 from __future__ import annotations
@@ -87,10 +87,9 @@ async def fetch_batches(
 async def replica_extent(
     connection: Connection, partition: TopicIdPartition
 ) -> Extent | BrokerError:
-    """Ask the broker at the other end where its log begins and ends, whether it leads or not.
+    """Ask the broker at the other end where its log begins and ends, even if it does not lead.
 
-    The question names the topic, since ListOffsets has no ids; what is fetched afterwards is asked
-    for by id.
+    The request names the topic, since ListOffsets has no ids; records are fetched afterwards by id.
     """
     name = (partition.topic, partition.partition)
     offsets = []

@@ -1,6 +1,6 @@
 """The client's half of SASL PLAIN (RFC 4616) and SCRAM-SHA-256/512 (RFC 5802, RFC 7677).
 
-Pure: each mechanism takes the server's messages and gives the client's; a connection carries them
+Pure: each mechanism takes the server's messages and returns the client's; a connection sends them
 in SaslAuthenticate requests. Kafka uses no channel binding and does not normalise names or
 passwords (ScramFormatter.normalize is plain UTF-8), so neither is done here.
 """
@@ -19,7 +19,7 @@ from kafka_formats.errors import InvalidRequest, Refused
 
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 ITERATIONS_MIN = 4_096
-ITERATIONS_MAX = 1_000_000  # more would let a false broker keep this node computing
+ITERATIONS_MAX = 1_000_000  # more would let a false broker keep this node busy
 _HASHES = {"SCRAM-SHA-256": "sha256", "SCRAM-SHA-512": "sha512"}
 _GS2_HEADER = "n,,"
 
@@ -39,11 +39,11 @@ class SaslCredentials:
             )
         for name, value in (("sasl_username", self.username), ("sasl_password", self.password)):
             if not value or "\0" in value:
-                raise InvalidRequest("must not be empty or hold a zero byte", field=name)
+                raise InvalidRequest("must not be empty or contain a zero byte", field=name)
 
 
 class SaslClient(Protocol):
-    """One authentication, start to end. Refused: the server is wrong or refuses."""
+    """One authentication, start to end. Refused: the server is wrong, or rejects the login."""
 
     def first_message(self) -> bytes:
         """The client's first message."""
@@ -146,7 +146,7 @@ class _Scram:
 
 
 def base64_bytes(text: str) -> bytes:
-    """The bytes; none if the text is not base64."""
+    """The decoded bytes; empty if the text is not base64."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

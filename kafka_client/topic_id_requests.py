@@ -1,4 +1,4 @@
-"""Asking a broker for topic ids, and whether it knows topics by them (KIP-516)."""
+"""Requests for topic ids, and for topics by their id (KIP-516)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def can_ask_topic_ids(connection: Connection) -> bool:
 
 
 async def unknown_topic_ids(connection: Connection, ids: Sequence[Uuid]) -> frozenset[Uuid]:
-    """The `ids` answered with UNKNOWN_TOPIC_ID; topics without Describe permission are not."""
+    """The `ids` answered with UNKNOWN_TOPIC_ID; for ids without Describe permission it is not."""
     request = MetadataRequest(
         topics=tuple(MetadataRequestTopic(topic_id=UUID(bytes=id_), name=None) for id_ in ids),
         allow_auto_topic_creation=False,
@@ -40,7 +40,7 @@ async def unknown_topic_ids(connection: Connection, ids: Sequence[Uuid]) -> froz
 async def topic_ids(
     connection: Connection, topics: Sequence[str]
 ) -> dict[str, Uuid | BrokerError] | None:
-    """The id of each topic by its name. None: the broker knows no ids (before Kafka 2.8)."""
+    """The id of each topic by its name. None: the broker has no topic ids (before Kafka 2.8)."""
     if not connection.supports(v10.MetadataRequest):
         return None
     request = v10.MetadataRequest(

@@ -1,6 +1,6 @@
-"""Requests of a transactional producer, and what a broker's error codes tell it to do.
+"""Requests of a transactional producer, and the errors for a broker's error codes.
 
-These versions are understood from Kafka 3.1 up to 4.4, whatever its `transaction.version`.
+Kafka 3.1 up to 4.4 supports these versions, with any `transaction.version`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _WRONG = frozenset(
 
 
 class StillBusyError(RetryLater):
-    """The coordinator still ends an earlier transaction, or begins to work: ask the same again."""
+    """The coordinator still ends an earlier transaction, or is starting: repeat the request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +90,9 @@ async def find_coordinator(connection: Connection, transactional_id: str) -> Coo
 async def init_producer_id(
     connection: Connection, transactional_id: str, *, transaction_timeout_s: float
 ) -> ProducerIdentity:
-    """Become the only producer of the id. Once this is answered, nothing of an earlier producer can
-    be appended any more: its transaction was ended by markers of a higher epoch in each of its
-    partitions, and it can add no partition to another. Errors: `raise_for`.
+    """Become the only producer of the id. Once this is answered, no record of an earlier producer
+    can be appended: its transaction was ended by markers of a higher epoch in each of its
+    partitions, and it can add no further partition. Errors: `raise_for`.
     """
     request = InitProducerIdRequest(
         transactional_id=TransactionalId(transactional_id),
@@ -134,9 +134,9 @@ async def produce(
     *,
     timeout_s: float,
 ) -> dict[TopicPartition, int]:
-    """Append one batch to each partition, on all in-sync replicas: the offset of its first record.
-    Without `transactional_id` they belong to no transaction.
-    Errors: `raise_for`; some of the batches may have been appended then.
+    """Append one batch to each partition, on all in-sync replicas; returns the offset of the first
+    record of each. Without `transactional_id` they belong to no transaction. Errors: `raise_for`;
+    some of the batches may have been appended then.
     """
     by_topic: dict[str, list[PartitionProduceData]] = {}
     for (topic, partition), batch in batches.items():
@@ -178,11 +178,12 @@ async def end_transaction(
 
 
 def raise_for(code: ErrorCode, broker: str, what: str, detail: str | None = None) -> None:
-    """Raise what an error code means for a producer.
+    """Raise our error for an error code of a producer's request.
 
-    Fenced: another producer of the id began, or the coordinator ended a transaction that lasted too
-    long. StillBusyError: ask the same again soon. Refused: a permission is missing. InvalidRequest:
-    no repetition helps. RetryLater: everything else; begin anew with InitProducerId.
+    Fenced: a different producer of the id began, or the coordinator ended a transaction that took
+    too long. StillBusyError: repeat the request soon. Refused: a permission is missing.
+    InvalidRequest: a repetition does not help. RetryLater: all other codes; start again with
+    InitProducerId.
     """
     if code is ErrorCode.none:
         return

@@ -1,9 +1,9 @@
 """A producer of whole transactions, fenced by its transactional id.
 
-One session lasts from InitProducerId to its first error. What an error left in the topic is not
-guessed: records of a transaction that did not end are there for readers of uncommitted records, and
-only the topic itself tells how many. So the owner opens the next session, reads the partitions to
-their end, and goes on behind what it finds.
+One session lasts from InitProducerId to its first error. Whatever an error left in the topic has to
+be read: records of a transaction that did not end are visible to readers of uncommitted records,
+and only the topic itself shows how many. So the owner opens the next session, reads the partitions
+to their end, and continues after what it finds.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _SEQUENCES = 2**31
 
 @dataclass(frozen=True, slots=True)
 class ProducerLimits:
-    """`transaction_timeout_s`: the coordinator ends a transaction that lasts longer. A
-    coordinator that is still busy is asked again after `busy_pause_s`. `deadline_s` bounds the
-    opening of a session, and each of its transactions.
+    """`transaction_timeout_s`: the coordinator ends a transaction that takes longer. A coordinator
+    that is still busy is asked again after `busy_pause_s`. `deadline_s` bounds the opening of a
+    session, and each of its transactions.
     """
 
     transaction_timeout_s: float = 60.0
@@ -51,7 +51,7 @@ class ProducerLimits:
 
 @dataclass(slots=True)
 class TransactionalProducer:
-    """One session. Made by `open`; after any error it is `over` and only to be closed."""
+    """One session, made by `open`; after any error it is `over` and has to be closed."""
 
     identity: ProducerIdentity
     connect: Connect
@@ -103,21 +103,22 @@ class TransactionalProducer:
 
     @property
     def over(self) -> bool:
-        """True after an error: open another session."""
+        """True after an error: open a new session."""
         return self._over
 
     async def write(
         self, topic: str, leaders: TopicLeaders, records: Mapping[int, Sequence[Record]]
     ) -> dict[int, int]:
-        """Append the records, one batch a partition, in a transaction of their own, and commit it:
+        """Append the records, one batch per partition, in one transaction, and commit it; returns
         the offset of each partition's first record. Offsets of the given records only number them.
 
-        Fenced: another producer began, and nothing more of this one will be appended.
-        OutcomeUnknown: the same is not known. After either all, some or none of it is there.
-        RetryLater, Refused: nothing is. InvalidRequest: a batch is not taken as it is.
+        Fenced: a different producer began, and no record of this one will be appended any more.
+        OutcomeUnknown: the transaction may still be committed or aborted. After these two all, some
+        or none of the records may be in the log. RetryLater, Refused: none is. InvalidRequest: a
+        batch is not accepted as it is.
         """
         if self._over:
-            raise RetryLater("this producer ended by an error: open another one")
+            raise RetryLater("this producer ended by an error: open a new one")
         self._over = True  # until the transaction is committed
         try:
             async with asyncio.timeout(self.limits.deadline_s):
@@ -155,7 +156,7 @@ class TransactionalProducer:
                 )
                 for leader, batches in for_leader.items()
             ]
-            # All of them: the partitions are read to their ends only when nothing is on its way.
+            # All of them: the partitions are read to their ends only when no append is under way.
             for appended in await asyncio.gather(*appending, return_exceptions=True):
                 if isinstance(appended, BaseException):
                     raise appended
@@ -167,7 +168,7 @@ class TransactionalProducer:
             )
         except RetryLater as error:
             raise OutcomeUnknown(
-                f"a transaction on {topic} may be there in part: {error}"
+                f"a transaction on {topic} may be in the log in part: {error}"
             ) from error
         for partition, batch in records.items():
             name = (topic, partition)
@@ -185,18 +186,18 @@ class TransactionalProducer:
         )
 
     async def leader(self, topic: str, leaders: TopicLeaders, node_id: int) -> Connection:
-        """The session's connection to a leader, also for reading what is to be written behind.
+        """The session's connection to a leader, also for reading what was written before.
         RetryLater: there is no such broker now, or the connection was lost: the session is over.
         """
         known = self._leaders.get(node_id)
         if known is not None:
             if known.lost:
                 self._over = True
-                raise RetryLater(f"the connection to {known.name} was lost: open another producer")
+                raise RetryLater(f"the connection to {known.name} was lost: open a new producer")
             return known
         address = leaders.addresses.get(node_id)
         if address is None:
-            raise RetryLater(f"a partition of {topic} has no leader that lives")
+            raise RetryLater(f"a partition of {topic} has no live leader")
         made = self._leaders[node_id] = await self.connect(node_id, *address)
         return made
 
@@ -205,8 +206,8 @@ class TransactionalProducer:
         return node_id in self._leaders
 
     async def close(self) -> None:
-        """Close the connections; an open transaction is ended by the next session, or in time.
-        Idempotent.
+        """Close the connections; an open transaction is ended by the next session, or at its
+        time-out. Idempotent.
         """
         self._over = True
         await self._coordinator.close()
@@ -219,7 +220,7 @@ async def _until_not_busy(
     sleep: Callable[[float], Awaitable[None]],
     limits: ProducerLimits,
 ) -> Answer:
-    """Ask until the coordinator has ended the transaction before; the caller has a deadline."""
+    """Ask until the coordinator has ended the earlier transaction; the caller has a deadline."""
     while True:
         try:
             return await ask()

@@ -79,9 +79,10 @@ class LogDescription:
     damaged tail was cut, and it does not become a candidate until it has fetched past this offset
     again; -1 if nothing is missing. `remembers_nothing`: true from its format until a leader
     reported to it what is committed; it does not become a candidate either, unless all voters
-    answer. `leader_heard_ms`: when a leader last answered this node, Unix time in ms, not
-    updated while this node leads. `leader_high_watermark`: the high watermark of that answer, even
-    if this node has less; -1 before the first answer. `log_end_epoch` is that of this node's last record, `voted_id` the
+    answer. `leader_heard_ms`: when a leader last answered this node, Unix time in ms,
+    not updated while this node leads. `leader_high_watermark`: the high watermark of that answer,
+    even if this node has less; -1 before the first answer. `log_end_epoch` is that of this node's
+    last record, `voted_id` the
     node it voted for in `leader_epoch`, -1 for no vote. `troubles`: name and text of each trouble
     that keeps this replica from a part of its work.
     """

@@ -1,7 +1,7 @@
-"""Checks of arguments that every backend makes alike, before a byte moves.
+"""Checks of arguments that every backend makes in the same way, before a byte is sent.
 
-Keys are held to the narrowest of the stores (S3's 1024 bytes, no `.` or `..` or empty part, nothing
-that XML cannot carry), so that a key accepted by one backend does not fail on another.
+Keys must fit the most restrictive of the stores (S3's 1024 bytes, no `.` or `..` or empty part, no
+character that XML cannot contain), so that a key accepted by one backend does not fail on another.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def check_key(key: str) -> None:
 
 
 def check_version_id(version_id: str) -> None:
-    """Raise InvalidRequest for an empty id: a store would take the object's newest version."""
+    """Raise InvalidRequest for an empty id: a store would use the object's newest version."""
     if not version_id:
         raise InvalidRequest("a version's id must not be empty", field="version_id")
 
@@ -76,10 +76,10 @@ def check_parts(parts: Sequence[UploadedPart]) -> None:
 
 
 def check_crc32c(data: Buffer, crc32c: int, *, source: str) -> None:
-    """Raise CorruptData unless `data` has the checksum its sender computed.
+    """Raise CorruptData unless `data` has the checksum that its sender computed.
 
     Some stores ignore the checksum header; this check keeps the port's promise on them too, and
-    catches memory damage between reading and sending.
+    notices memory damage between reading and sending.
     """
     actual = crc32c_of(data)
     if actual != crc32c:
@@ -104,7 +104,7 @@ def check_combined_crc32c(parts: Sequence[UploadedPart], crc32c: int, *, source:
 
 
 def changed(key: str) -> Conflict:
-    """The error for a replacement of an object that was changed or deleted meanwhile."""
+    """The error for a replacement of an object that was changed or deleted in between."""
     return Conflict(
         f"the object {shown(key)} was changed or deleted meanwhile, and nothing was written: read "
         "it again, then decide",
@@ -113,7 +113,7 @@ def changed(key: str) -> Conflict:
 
 
 def shown(key: str) -> str:
-    """The key as messages show it: quoted, escaped and cut, since a key may come from anywhere."""
+    """The key for messages: quoted, escaped and cut, since a key may come from anywhere."""
     return ascii(key if len(key) <= 200 else key[:200] + "…")
 
 
@@ -126,5 +126,6 @@ def _check_text(text: str, *, field: str) -> None:
         raise InvalidRequest(f"{size} bytes are too long, at most {KEY_BYTES_MAX}", field=field)
     if _NOT_KEPT.search(text):
         raise InvalidRequest(
-            f"{shown(text)} has a control character; no store keeps that faithfully", field=field
+            f"{shown(text)} has a control character, which stores do not keep: leave it out",
+            field=field,
         )

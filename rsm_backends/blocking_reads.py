@@ -1,7 +1,7 @@
 """Blocking reads of objects into the caller's memory, for tasks, which have no event loop.
 
-Fresh memory for every piece costs as much as the reading, so the caller passes a buffer. Calls may
-come from many threads at once. They raise the errors of the store port, and `RetryLater` only after
+New memory for every piece costs as much as reading it, so the caller passes a buffer. Calls may
+come from many threads at once. They raise the errors of the store port, but `RetryLater` only after
 as many attempts as the store's policy allows.
 """
 
@@ -28,8 +28,8 @@ class BlockingObject(Protocol):
 
     @property
     def object_bytes(self) -> int | None:
-        """Size of the whole object, once an answer to a read gave it; until then, and for files,
-        None.
+        """The size of the whole object in bytes, once an answer to a read reported it; before that,
+        and for files, None.
         """
 
     def read_into(self, buffer: memoryview, start: int) -> int:
@@ -44,7 +44,7 @@ class BlockingStore(Protocol):
 
     def open(self, key: str, *, in_order_to: int | None = None) -> BlockingObject:
         """Open an object; NotFound is raised here or at the first read. `in_order_to` promises that
-        one thread reads in order up to that byte: then one request serves all its reads.
+        one thread reads in order up to that byte (exclusive): then one request serves all reads.
         """
 
     def close(self) -> None:
@@ -94,8 +94,8 @@ class _FileReads:
                 raise
 
     def _check_mounted(self) -> None:
-        """Raise RetryLater for an empty folder, which is what is left of a mount: readers take a
-        missing object for one that retention has deleted.
+        """Raise RetryLater for an empty folder, as is left when a disk is not mounted: readers
+        treat a missing object as one that retention has deleted.
         """
         if all(name == STAGING for name in os.listdir(self._files.root)):
             raise RetryLater(
@@ -137,7 +137,7 @@ def _translated(key: str) -> Iterator[None]:
 
 class _RetryingReads:
     """The rules of `RetryingStore` for blocking calls: only RetryLater is repeated, with full
-    jitter, within one deadline. A repeated read starts over: it is no larger than the buffer.
+    jitter, within one deadline. A repeated read starts over, since it is no larger than the buffer.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""Paces request bodies: a body waits before each piece until these bytes may move.
+"""Paces request bodies: a body waits before each piece until its bytes may be sent.
 
-`pacing`, around a call to a store, sets whom to ask before each piece. A store that sends bodies
-over a connection asks as it sends; for any other store the bytes are paid for after the call.
+`pacing`, around a call to a store, sets the pace. A store that sends bodies over a connection asks
+before each piece; for any other store the bytes are charged after the call.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 Ask = Callable[[int], Awaitable[None]]
-"""Returns when this many bytes may move."""
+"""Takes a number of bytes; returns when they may be sent."""
 
 
 class BodyPace:
-    """The pace of one call, retries included: a body that is sent twice is asked for twice."""
+    """The pace of one call, retries included: a body that is sent twice is charged twice."""
 
     def __init__(self, ask: Ask, piece_bytes: int) -> None:
         self.piece_bytes = piece_bytes
@@ -33,7 +33,7 @@ _CURRENT: ContextVar[BodyPace | None] = ContextVar("strandline body pace", defau
 
 @contextmanager
 def pacing(pace: BodyPace) -> Iterator[None]:
-    """Bodies made within the block are sent at this pace."""
+    """Send the bodies that are made within the block at this pace."""
     token = _CURRENT.set(pace)
     try:
         yield

@@ -1,6 +1,6 @@
-"""Programs that print keys (`credential_process`), ended at a deadline with all they started.
+"""Programs that print keys (`credential_process`), ended at a deadline with all their children.
 
-botocore waits for such a program for ever, and leaves it running when nobody waits any more.
+botocore waits for such a program for ever, and does not end it when its caller stops waiting.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from functools import partial
 from typing import Any
 
 END_DEADLINE_S = 1.0
-"""Time for a killed program to end; one that hangs in the kernel takes longer."""
+"""The time for a killed program to end; one that hangs in the kernel takes longer."""
 _OF_PROFILE, _OF_ROLE = "custom-process", "assume-role"
 
 
 def end_helpers_at(session: Any, deadline_s: float, *, blocking: bool) -> None:
-    """Ends the programs that a session starts for keys: botocore's (`blocking`) after `deadline_s`,
-    aiobotocore's when nobody waits for them any more.
+    """End the programs that a session starts for keys: botocore's (`blocking`) after `deadline_s`,
+    aiobotocore's when their caller is cancelled.
     """
     started = partial(_Blocking, deadline_s=deadline_s) if blocking else _started
-    # botocore makes these providers itself, with its own way to start a program: one for the
-    # profile in use, and one whenever a role's keys come from another profile (`source_profile`).
+    # botocore creates these providers itself, with its own way to start a program: one for the
+    # profile in use, and one each time a role's keys come from a `source_profile`.
     resolver = session.get_component("credential_provider")
     resolver.get_provider(_OF_PROFILE)._popen = started
     builder = resolver.get_provider(_OF_ROLE)._profile_provider_builder

@@ -1,4 +1,4 @@
-"""Reads the keys of a profile from an AWS shared credentials file. No message shows a value."""
+"""Reads the keys of a profile from an AWS shared credentials file. No message shows a key."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AccessKeys(NamedTuple):
 
 
 def read_access_keys(path: Path, profile: str) -> AccessKeys:
-    """The keys of `profile`. InvalidRequest names the file and what it lacks."""
+    """The keys of `profile`. InvalidRequest names the file and the missing part."""
     parser = configparser.RawConfigParser()
     try:
         with path.open("rb") as file:

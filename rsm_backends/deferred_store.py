@@ -1,6 +1,6 @@
-"""A store that could not be opened yet; each call tries again until it opens.
+"""A store that could not be opened yet; each call tries again until it is open.
 
-For stores that a node can do without for a while, such as a folder whose disk is not mounted.
+It is for stores that a node can do without for a while, such as a folder whose disk is not mounted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _Answer = TypeVar("_Answer")
 
 
 OPEN_DEADLINE_S = 5.0
-"""Time that a start, or a call, waits for a folder to be opened; the opening itself goes on."""
+"""The time that a start, or a call, waits for a folder to be opened; the opening itself goes on."""
 
 
 async def in_time(name: str, opening: asyncio.Future[ObjectStore]) -> ObjectStore:
@@ -26,17 +26,17 @@ async def in_time(name: str, opening: asyncio.Future[ObjectStore]) -> ObjectStor
     await asyncio.wait({opening}, timeout=OPEN_DEADLINE_S)
     if not opening.done():
         raise RetryLater(
-            f"the store {name!r} could not be opened within {OPEN_DEADLINE_S:g} s: look whether "
+            f"the store {name!r} could not be opened within {OPEN_DEADLINE_S:g} s: check that "
             "its disk or mount answers (df, dmesg)"
         )
     return opening.result()
 
 
 class DeferredStore(PortCalls):
-    """Passes calls on once `open_store` has succeeded; until then RetryLater with the reason.
+    """Passes calls on once `open_store` has succeeded; before that RetryLater with the reason.
 
-    One attempt at a time: one that hangs, in a thread, is waited for by every call, so that no more
-    threads hang.
+    There is one attempt at a time: all calls wait for an attempt that hangs, in a thread, so that
+    no further threads hang.
     """
 
     def __init__(
@@ -45,8 +45,8 @@ class DeferredStore(PortCalls):
         open_store: Callable[[], Awaitable[ObjectStore]],
         attempt: asyncio.Future[ObjectStore] | None = None,
     ) -> None:
-        """`name` is the store's name in the configuration, for errors; `attempt` the one that was
-        begun already.
+        """`name` is the store's name in the configuration, for errors; `attempt` an opening that
+        has already begun.
         """
         self._name = name
         self._open_store = open_store
@@ -54,7 +54,7 @@ class DeferredStore(PortCalls):
         self._closed = False
 
     def __repr__(self) -> str:
-        """The name, and the store within once it is open."""
+        """The name, and the inner store once it is open."""
         attempt = self._attempt
         is_open = attempt is not None and attempt.done() and not _has_failed(attempt)
         store = attempt.result() if attempt is not None and is_open else None

@@ -1,8 +1,8 @@
 """Reads many small objects of a filesystem store with as few system calls as possible.
 
 Opening a file part by part from the root takes longer than reading a few kilobytes, so the folder
-is opened once for neighbouring keys. Anything unusual is left to `blocking_reads.py`, which reports
-errors and repeats what may pass.
+is opened once for neighbouring keys. Unusual cases are left to `blocking_reads.py`, which reports
+errors and repeats those that may pass.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def read_runs(
     files: ObjectFiles, keys: Iterable[str], *, bytes_max: int
 ) -> Generator[bytes | None]:
     """The first `bytes_max` bytes of each key, in the order given, which should be by folder. None
-    for a key that has to be read the general way.
+    for a key that has to be read by `blocking_reads.py`.
     """
     for path, run in groupby(keys, key=lambda key: key.rpartition("/")[0]):
         with ExitStack() as stack:

@@ -2,8 +2,8 @@
 
 An object is whole or absent, and durable once a write returns; create-only uses link(2). See
 `rsm_backends.object_files` for the layout and the order of the steps. Several processes may share a
-root. Limits of file systems apply: a key part has at most 255 bytes, and a key cannot also be the
-folder of other keys.
+root. The limits of file systems apply: a key part has at most 255 bytes, and a key cannot also be
+the folder of other keys.
 """
 
 from __future__ import annotations
@@ -63,16 +63,18 @@ from rsm_backends.store_threads import StoreThreads
 from rsm_backends.upload_files import UploadFiles
 
 THREADS_MAX = 4
-"""Threads of one store, its own pool, so that a slow disk never holds up other executors."""
+"""The threads of one store, its own pool, so that a slow disk does not delay other executors."""
 LIST_TURN_S = 0.05
-"""Time that a list runs alone. Threads take the interpreter from each other at every file, so that
-several lists at once take twice as long as one after the other, unless they wait for the disk.
+"""The time that a list runs alone. Threads interrupt each other at every file, so that several
+lists at once take twice as long as one after the other, unless they wait for the disk.
 """
 WALKS_KEPT = 16
-"""Lists kept open to continue where their last page ended; each holds the names of a few folders.
+"""The most lists kept open to continue where their last page ended; each keeps the names of a few
+folders.
 """
 WALK_KEPT_S = 5.0
-"""Time after which a list that nobody continued is dropped; the next page then starts a new walk.
+"""The time after which a list that was not continued is dropped; the next page then starts a new
+walk.
 """
 
 _Answer = TypeVar("_Answer")
@@ -84,7 +86,7 @@ class _Walk:
     def __init__(self, places: Iterator[Place]) -> None:
         self._places = places
         self.next: Place | None = None
-        """The first place behind the last page; None before the first page and at the end."""
+        """The first place after the last page; None before the first page and at the end."""
 
     def page(self, limit: int) -> tuple[ObjectInfo, ...]:
         found: list[ObjectInfo] = []
@@ -180,7 +182,7 @@ class FilesystemStore:
         check_range(start, end)
 
         def begin() -> tuple[OpenObject, int, bytes]:
-            """Opens and reads at once, so that a small object takes only one hop to a thread."""
+            """Open and read at once, so that a small object takes only one switch to a thread."""
             opened = self._files.open_object(key)
             size = opened.status().st_size
             last = size if end is None else min(end, size)
@@ -222,7 +224,7 @@ class FilesystemStore:
         return ListPage(found, next_cursor)
 
     def _keep(self, where: tuple[str, str], walk: _Walk) -> None:
-        """Keeps the walk for the next page; a new walk would have to read its folder again."""
+        """Keep the walk for the next page; a new walk would have to read its folder again."""
         self._taken(where)
         in_time = asyncio.get_running_loop().call_later(WALK_KEPT_S, self._taken, where)
         self._walks[where] = walk, in_time
@@ -230,7 +232,7 @@ class FilesystemStore:
             self._taken(next(iter(self._walks)))
 
     def _taken(self, where: tuple[str, str]) -> _Walk | None:
-        """Takes the walk kept at `where`, if any, and stops its timer: it holds folders open."""
+        """Take the walk kept at `where`, if any, and stop its timer: it keeps folders open."""
         if where not in self._walks:
             return None
         walk, in_time = self._walks.pop(where)
@@ -330,8 +332,8 @@ class FilesystemStore:
     async def close(self) -> None:
         """Wait for calls under way, except those that hang, then close the root folder. Idempotent.
 
-        A call that hangs may go on one day: then its descriptor of the root must not be that of
-        another folder, so it stays open for the rest of the process.
+        A call that hangs may go on later: then its descriptor of the root must not be that of a
+        different folder, so it stays open for the rest of the process.
         """
         ended = await self._threads.close()
         while self._walks:
@@ -341,7 +343,7 @@ class FilesystemStore:
 
     @asynccontextmanager
     async def _turn(self) -> AsyncIterator[None]:
-        """Waits for earlier lists; one that takes longer than `LIST_TURN_S` lets the next begin."""
+        """Wait for earlier lists; one that takes longer than `LIST_TURN_S` lets the next begin."""
         await self._list_turn.acquire()
         is_mine = True
 
@@ -369,7 +371,7 @@ class FilesystemStore:
 
 
 def store_error(error: OSError, key: str) -> StrandlineError:
-    """The one mapping from the operating system's errors to our tree."""
+    """Our error for an error of the operating system; the only such mapping."""
     what = f"{shown(key)}: {error.strerror or error}"
     match error.errno:
         case errno.ENOENT:
@@ -394,5 +396,5 @@ def _check_key(key: str) -> None:
     check_key(key)
     if key.partition("/")[0] == STAGING:
         raise InvalidRequest(
-            f"{STAGING}/ is reserved for the store itself: choose another key", field="key"
+            f"{STAGING}/ is reserved for the store itself: choose a different key", field="key"
         )

@@ -1,7 +1,7 @@
-"""Calls that were given up while they hung in the file system change nothing more when they wake.
+"""Calls that were given up while they hung in the file system change nothing more when they go on.
 
-Nobody waits for them then, and what they were to change may be somebody else's by now: a copy that
-was cleaned up, a delete that was paused.
+Their callers no longer wait, and the objects may have a new owner by then: a copy that was cleaned
+up, a delete that was paused.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Answer = TypeVar("_Answer")
 
 
 class _Call(threading.local):
-    """The call of this thread: set once it was given up."""
+    """The call of this thread; its event is set once the call was given up."""
 
     given_up: threading.Event | None = None
 
@@ -26,7 +26,7 @@ _call = _Call()
 
 
 def run_until(given_up: threading.Event, work: Callable[[], _Answer]) -> _Answer:
-    """The result of `work`, which this thread carries on until the event is set."""
+    """The result of `work`, which runs in this thread until the event is set."""
     _call.given_up = given_up
     try:
         return work()
@@ -48,6 +48,6 @@ def sync_if_wanted(fd: int) -> None:
 
 
 def check_wanted() -> None:
-    """Raise RetryLater once the call was given up: for the moment before it changes anything."""
+    """Raise RetryLater once the call was given up; for use right before it changes anything."""
     if _call.given_up is not None and _call.given_up.is_set():
         raise RetryLater("the call was given up, and changes nothing more")

@@ -8,7 +8,7 @@ class _Rounds:
 
 
 def look_again() -> None:
-    """Makes all stores of this process read their keys again, each at its next request."""
+    """Make all stores of this process read their keys again, each at its next request."""
     _Rounds.asked += 1
 
 

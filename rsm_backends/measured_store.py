@@ -1,4 +1,4 @@
-"""Counts, latencies and bytes of every store operation, told to a small observer.
+"""Counts, latencies and bytes of every store operation, reported to a small observer.
 
 Around the retrying store it measures the whole call, retries included; inside it, each attempt.
 """

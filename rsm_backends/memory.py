@@ -1,4 +1,4 @@
-"""An object store in memory: for tests, the simulation and dry runs. Nothing survives the process.
+"""An object store in memory, for tests, the simulation and dry runs. It ends with the process.
 
 It keeps every promise of the port that does not need a disk, so tests on it can be trusted
 (`tests.rsm_backends.conformance` checks this).
@@ -279,7 +279,7 @@ class MemoryStore:
         self._objects[key] = (info, data)
 
     def _hide(self, key: str) -> None:
-        """Let no read find anything under `key`."""
+        """Let no read find an object under `key`."""
         if self._objects.pop(key, None) is not None:
             del self._order[bisect_left(self._order, (key.encode(), key))]
 

@@ -1,8 +1,8 @@
-"""Upload a stream of unknown length with parallel parts and bounded memory.
+"""Uploads a stream of unknown length with parallel parts and bounded memory.
 
 At most `parallel` parts are being sent while one more is filled: `part_bytes * (parallel + 1)`
-bytes, whatever the object's size. The checksum of the whole object is combined from the CRC32Cs of
-its parts.
+bytes, for any object size. The checksum of the whole object is combined from the CRC32Cs of its
+parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rsm_backends.arguments import PARTS_MAX, shown
 from rsm_backends.store import ObjectStore, UploadedPart
 
 ABORT_DEADLINE_S = 30.0
-"""Time a failed upload waits for its abort. An upload that is left over, `list_uploads` finds."""
+"""The time that a failed upload waits for its abort. `list_uploads` finds uploads that are left."""
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class UploadResult:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One part, with the CRC32C that its maker computed.
+    """One part, with the CRC32C that its creator computed.
 
     `done` is called only when the part is stored: after a failure a connection that is being closed
     may still read `data`.
@@ -49,7 +49,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class PartLimits:
-    """The size of a part, how many are on their way at once, and how long an abort may take."""
+    """The size of a part, the number sent at once, and the longest time that an abort may take."""
 
     part_bytes: int
     parallel: int
@@ -67,7 +67,8 @@ async def upload_parts(
 ) -> UploadResult:
     """Store the bytes that `parts` yields (pieces of any size) as one object, whole or not at all.
 
-    As `upload_whole_parts`. Pieces of exactly the size of a part are sent without a copy.
+    The rest as in `upload_whole_parts`. Pieces of exactly the size of a part are sent without a
+    copy.
     """
     if limits.part_bytes < 1:
         raise InvalidRequest(f"must be at least 1, not {limits.part_bytes}", field="part_bytes")
@@ -95,7 +96,7 @@ async def upload_whole_parts(
     """Store `parts` as one object, whole or not at all.
 
     A single part is stored by a put. `on_progress` gets the bytes stored so far. On failure or
-    cancellation the upload is aborted before the error is raised; the object may exist all the same
+    cancellation the upload is aborted before the error is raised; the object may exist nevertheless
     if only the answer to its completion was lost. Raises the store's errors and those of `parts`.
     """
     if parallel < 1:
@@ -157,7 +158,7 @@ class _PartUploader:
                         )
                     await self._slots.acquire()
                     group.create_task(self._put(number, part))
-                    part = None  # only parts being sent are held: the memory is bounded
+                    part = None  # only parts being sent are kept: the memory is bounded
         return sorted(self._uploaded, key=lambda uploaded: uploaded.number)
 
     async def _put(self, number: int, part: Part) -> None:
@@ -176,7 +177,7 @@ class _PartUploader:
 
 async def _regrouped(pieces: AsyncIterator[bytes], part_bytes: int) -> AsyncIterator[bytes]:
     """Regroup the bytes into parts of exactly `part_bytes`; the last one may be shorter."""
-    filling = io.BytesIO()  # hands its bytes out without a copy
+    filling = io.BytesIO()  # returns its bytes without a copy
     filled = 0
     async for piece in pieces:
         if filled == 0 and len(piece) == part_bytes:
@@ -210,7 +211,7 @@ def _combined(uploaded: list[UploadedPart]) -> UploadResult:
 
 
 async def _abort(store: ObjectStore, key: str, upload_id: str, deadline_s: float) -> None:
-    """Abort even while being cancelled; a failure is logged, since the first error matters more."""
+    """Abort even while being cancelled; a failure is only logged, since the first error counts."""
 
     async def abort() -> None:
         try:
@@ -250,4 +251,4 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def _ignore(stored_bytes: int) -> None:
-    """Ignores the progress."""
+    """Ignore the progress."""

@@ -9,18 +9,18 @@ Layout:
 
 Order of a write, and what a crash leaves after each step:
 
-1. write the bytes into a temporary file, fsync. Left: a temporary file, swept a day later;
+1. write the bytes into a temporary file, fsync. Left: a temporary file, removed a day later;
 2. link(2) (create-only: it fails if the name is taken) or rename(2) to the key. Left: the whole
-   object, perhaps not yet durable, but the caller was not told of it either;
-3. fsync every folder from the object's up to the root. Now it is durable and the caller is told;
-4. write the checksum file: it names inode, size and time of the file it describes, with a checksum
-   of its own. If it is missing, stale or damaged, `describe` reads the object again.
+   object, perhaps not yet durable, but the caller has not been answered either;
+3. fsync every folder from the object's up to the root. Now it is durable, the caller is answered;
+4. write the checksum file: it names inode, size and time of the file it describes, with its own
+   checksum. If it is missing, stale or damaged, `describe` reads the object again.
 
 After a failed fsync nothing is written to the same file again: the caller repeats the whole write,
 into a new one (the kernel may have dropped the bytes and would report success the next time).
 
-No symbolic link is followed, so no key leaves the root. One is Refused: whoever moved a folder to
-another disk and left a link must not be told that all of it is gone.
+No symbolic link is followed, so no key leads out of the root. A link is Refused: an operator who
+moved a folder to a different disk and left a link must not get the answer that all of it is gone.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ STAGING = ".strandline"
 READ_BYTES = 1024 * 1024
 STALE_TEMPORARY_MS = 24 * 3600 * 1000
 PLACE_ATTEMPTS_MAX = 100
-"""Attempts of a write to create its folder again after a delete removed it as empty."""
+"""The most attempts of a write to create its folder again after a delete removed it as empty."""
 
 _FOLDER_MODE = 0o755
 OBJECT_MODE = 0o644
@@ -63,7 +63,7 @@ class OpenObject:
     """A file open for reading, from several threads.
 
     A call cancelled on the event loop continues in its thread. So the descriptor is closed only
-    when no read is under way (its number could be given to another file), and an object that no
+    when no read is under way (its number could be given to a different file), and an object that no
     caller ever received closes when it is garbage-collected.
     """
 
@@ -98,8 +98,8 @@ class OpenObject:
             self._read_ended()
 
     def pieces(self) -> Iterator[memoryview]:
-        """All bytes from the start; a piece is good until the next is asked for."""
-        # One buffer for all of them: fresh memory for each costs more than the reading.
+        """All bytes from the start; a piece is valid until the next one is requested."""
+        # One buffer for all of them: new memory for each costs more than reading it.
         buffer = memoryview(bytearray(READ_BYTES))
         at = 0
         while size := self.read_into(buffer, at):
@@ -178,7 +178,7 @@ class ObjectFiles:
                 os.unlink(path)
 
     def staging_folder(self, *parts: str) -> Path:
-        """A folder of the hidden staging area, made if need be."""
+        """A folder of the hidden staging area, created if needed."""
         folder = self.root / STAGING
         if folder.is_symlink():
             raise Refused(f"{str(folder)!r} is a symbolic link; remove it")
@@ -200,7 +200,7 @@ class ObjectFiles:
             except FileNotFoundError:
                 if not os.path.exists(path):
                     raise
-                continue  # a delete removed the folder, being empty: make it again
+                continue  # a delete removed the folder because it was empty: create it again
             self._remember_crc32c(key, os.fstat(fd), crc32c)
             return
         raise OSError(errno.EAGAIN, "deletes keep removing its folder", key)
@@ -254,7 +254,7 @@ class ObjectFiles:
                 continue  # no file can have such a name: the object is absent
             parents.add(_parent(key))
             with suppress(*_NO_OBJECT), self.folders_to(key, create=False) as folders:
-                check_wanted()  # a folder may hang, too
+                check_wanted()  # opening a folder may also have hung
                 try:
                     os.unlink(_last(key), dir_fd=folders[-1])
                 except (IsADirectoryError, PermissionError):
@@ -267,15 +267,15 @@ class ObjectFiles:
             self._remove_empty_folders(parent)
 
     def walk(self, prefix: str, after: str | None) -> Iterator[Place]:
-        """The places of the objects whose keys start with `prefix`, in UTF-8 byte order, beyond the
+        """The places of the objects whose keys start with `prefix`, in UTF-8 byte order, after the
         key `after`. A folder's names are read once, when the walk reaches it.
         """
         with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
             yield from _walk(folder, path, prefix, "" if after is None else after)
 
     def folders(self, prefix: str, after: str | None) -> Iterator[str]:
-        """Folders directly below `prefix` with an object somewhere in them, each with its slash, in
-        UTF-8 byte order, beyond the folder `after`.
+        """Folders directly below `prefix` that contain an object at any depth, each with its slash,
+        in UTF-8 byte order, after the folder `after`.
         """
         with suppress(*_NO_OBJECT), self._above(prefix) as (folder, path):
             for name in _ordered_names(folder, at_root=not path):
@@ -290,7 +290,7 @@ class ObjectFiles:
 
     @contextmanager
     def _above(self, prefix: str) -> Iterator[tuple[int, str]]:
-        """The folder of all keys with this prefix, and its path; FileNotFoundError."""
+        """The folder of all keys with this prefix, and its path. FileNotFoundError if absent."""
         start = _parent(prefix)
         parts = start.split("/") if start else []
         if parts[:1] == [STAGING] or any(part in ("", ".", "..") for part in parts):
@@ -315,7 +315,7 @@ class ObjectFiles:
                 f"{shown(key)} is a folder of other objects; on a filesystem it can't be both",
                 field="key",
             )
-        check_wanted()  # a folder may have hung behind the sync
+        check_wanted()  # opening a folder may have hung after the sync
         if not create_only:
             os.replace(path, name, dst_dir_fd=folder)
             return
@@ -328,7 +328,7 @@ class ObjectFiles:
 
     @contextmanager
     def folders_to(self, key: str, *, create: bool) -> Iterator[list[int]]:
-        """Descriptors of the folders from the root down to the one that holds `key`."""
+        """Descriptors of the folders from the root down to the one that contains `key`."""
         opened = [os.dup(self._root_fd)]
         try:
             for part in key.split("/")[:-1]:
@@ -344,7 +344,7 @@ class ObjectFiles:
     def _sync_nearest(self, folder: str) -> None:
         """Make removals from `folder` durable, also earlier ones that may not be yet.
 
-        If somebody else removed the empty folder, its absence has to become durable.
+        If a different process removed the empty folder, its absence has to become durable.
         """
         while True:
             try:
@@ -395,7 +395,7 @@ def object_info(key: str, status: os.stat_result, crc32c: int | None) -> ObjectI
 
 
 def write_all(fd: int, data: Buffer) -> None:
-    """Append all of `data`; one write(2) may take less."""
+    """Append all of `data`; one write(2) may write less."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
@@ -417,7 +417,7 @@ def _walk(folder: int, path: str, prefix: str, after: str) -> Iterator[Place]:
 
 
 def _has_object(folder: int, name: str, key: str) -> bool:
-    """True if the folder `name` (with its slash) holds an object; reads up to the first one."""
+    """True if the folder `name` (with its slash) contains an object; reads up to the first one."""
     with suppress(*_NO_OBJECT), _opened(name[:-1], folder, key) as below:
         return any(
             not each.endswith("/") or _has_object(below, each, key + each)
@@ -427,19 +427,19 @@ def _has_object(folder: int, name: str, key: str) -> bool:
 
 
 def _ordered_names(folder: int, *, at_root: bool) -> list[str]:
-    """Entries in the order of the keys they lead to: a folder sorts as its name with a slash."""
+    """Entries in the order of their keys: a folder sorts like its name with a slash."""
     return sorted(_names(folder, at_root=at_root))
 
 
 def _names(folder: int, *, at_root: bool) -> Iterator[str]:
-    """Objects, and with a slash folders and symbolic links, which are refused as such."""
+    """Objects; and with a slash folders and symbolic links, which are refused when opened."""
     with os.scandir(folder) as entries:
         for entry in entries:
             name = entry.name
             if at_root and name == STAGING:
                 continue
             if not name.isascii() and any("\ud800" <= each <= "\udfff" for each in name):
-                continue  # no UTF-8, so not ours: no key can have this name
+                continue  # not UTF-8, so not ours: no key can have this name
             if entry.is_file(follow_symlinks=False):
                 yield name
             elif entry.is_dir(follow_symlinks=False) or entry.is_symlink():
@@ -456,7 +456,7 @@ def _opened(name: str, folder: int, key: str) -> Iterator[int]:
 
 
 def _sync_folders(folders: list[int]) -> None:
-    """Syncs from the object's folder up; a write not yet durable may have made any of them."""
+    """Sync from the object's folder up; a write not yet durable may have created any of them."""
     for fd in reversed(folders):
         os.fsync(fd)
 
@@ -478,7 +478,7 @@ def _identity(status: os.stat_result) -> str:
 
 
 def _in(folder: str) -> str:
-    """A key in this folder ("" is the root), with which to open the folder."""
+    """A key in this folder ("" is the root), by which to open the folder."""
     return f"{folder}/x" if folder else "x"
 
 

@@ -20,8 +20,8 @@ __all__ = ["StoreConfig", "open_all", "open_store"]
 
 
 class StoreSurroundings(TypedDict):
-    """Clocks and chance of a store: seconds of a sleep and of a monotonic clock, a fraction from 0
-    to 1, and milliseconds since the epoch.
+    """Clocks and randomness of a store: seconds of a sleep and of a monotonic clock, a fraction
+    from 0 to 1, and Unix time in ms.
     """
 
     sleep: Callable[[float], Awaitable[None]]
@@ -34,7 +34,7 @@ async def open_store(config: StoreConfig, **around: Unpack[StoreSurroundings]) -
     """Open the store of `config`; the caller closes it.
 
     Sends no request to S3 yet. A filesystem store's folder must exist: if it is missing, its disk
-    may not be mounted. RetryLater: its mount hangs. Two opened memory stores share nothing.
+    may not be mounted. RetryLater: its mount hangs. Two opened memory stores are independent.
     """
     opening = asyncio.ensure_future(_open(config, **around))
     try:
@@ -45,7 +45,9 @@ async def open_store(config: StoreConfig, **around: Unpack[StoreSurroundings]) -
 
 
 async def _in_time(config: StoreConfig, opening: asyncio.Future[ObjectStore]) -> ObjectStore:
-    """Only a folder's opening can hang: that of others asks nobody, and may have much to import."""
+    """Wait with a deadline for a folder only: opening any other store sends no request, but may
+    have to import much.
+    """
     return await (in_time(config.name, opening) if config.kind == "filesystem" else opening)
 
 
@@ -68,9 +70,9 @@ async def open_all(
 ) -> dict[str, ObjectStore]:
     """Open the stores of one node; the caller closes them.
 
-    A store that cannot be opened now becomes a `DeferredStore`. Raises its error instead if the
-    store is `needed`, or if no store can be opened; but RetryLater, of a mount that hangs or is
-    dead, is as a store that does not answer.
+    A store that cannot be opened now becomes a `DeferredStore`. Its error is raised instead if the
+    store is `needed`, or if no store can be opened; except RetryLater, since a mount that hangs or
+    is dead is like a store that does not answer.
     """
     opened: dict[str, ObjectStore] = {}
     errors: list[StrandlineError] = []

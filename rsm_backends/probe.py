@@ -1,7 +1,7 @@
-"""Tries once, under a key of its own, everything Strandline asks of a store; reports what fails.
+"""Tries once, under its own key, each operation that Strandline needs of a store; reports failures.
 
-For `strandline doctor` and before the first write to a new bucket: this finds a missing right, a
-missing bucket, or a store that silently ignores create-only, before a copy would.
+For `strandline doctor` and before the first write to a new bucket: this finds a missing permission,
+a missing bucket, or a store that silently ignores create-only, before a copy would.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OTHER = b"This must not replace what is there.\n"
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """The result for one ability: `ok` if the store has it; if not, `detail` says what to do."""
+    """The result for one operation: `ok` if it works; if not, `detail` says what to do."""
 
     name: str
     ok: bool
@@ -33,15 +33,15 @@ class _WrongAnswerError(Exception):
 
 
 async def probe(store: ObjectStore, prefix: str, nonce: str) -> list[ProbeResult]:
-    """Try each ability; `nonce` makes the keys unique. Leaves nothing behind if deletes work.
+    """Try each operation; `nonce` makes the keys unique. Leaves no object if deletes work.
 
-    Never raises for an error of the store; a step that depends on a failed one counts as not tried.
+    Never raises an error of the store; a step that depends on a failed one counts as not tried.
     """
     return await _Probe(store, f"{prefix}_strandline/probe-{nonce}/").run()
 
 
 class _Probe:
-    """The steps, in the order in which they need each other."""
+    """The steps, in the order in which they depend on each other."""
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store = store
@@ -50,7 +50,7 @@ class _Probe:
         self._upload_key = folder + "upload"
 
     async def run(self) -> list[ProbeResult]:
-        """Tries all abilities and removes the keys."""
+        """Try all operations and remove the keys."""
         results = [await self._step("put", self._put)]
         after_put: tuple[tuple[str, Callable[[], Awaitable[str]]], ...] = (
             ("head", self._head),
@@ -88,7 +88,7 @@ class _Probe:
             return "described, without a CRC32C: lost answers are settled by reading objects again"
         if info.crc32c != crc32c_of(_DATA):
             raise _WrongAnswerError(
-                f"the store reports another CRC32C than was sent: {info.crc32c:08x}"
+                f"the store reports a different CRC32C than was sent: {info.crc32c:08x}"
             )
         return "described, with its CRC32C"
 

@@ -1,10 +1,10 @@
-"""Retries around any store: full jitter, a deadline a call, and a look after every lost answer.
+"""Retries around any store: full jitter, a deadline per call, and a check after every lost answer.
 
 Only `RetryLater` is repeated. NotFound, AlreadyExists, Refused, InvalidRequest and CorruptData are
 raised at once: repeating cannot change them. A create-only write whose answer was lost may have
-happened; its repetition then meets its own object. So once an attempt ended without a clear answer,
-"already exists" and "no such upload" are settled by reading the object: if it has the same size and
-CRC32C, our write succeeded.
+succeeded; its repetition then finds its own object. So once an attempt ended without a clear
+answer, "already exists" and "no such upload" are settled by reading the object: if it has the same
+size and CRC32C, this write succeeded.
 """
 
 from __future__ import annotations
@@ -32,8 +32,7 @@ from rsm_backends.streams import closing_stream
 _Answer = TypeVar("_Answer")
 
 PROGRESS_BYTES = 64 * 1024
-"""The least that a stream has to deliver within the deadline; one that delivers less is given
-up.
+"""The bytes that a stream has to deliver within the deadline; one that delivers less is given up.
 """
 
 
@@ -59,8 +58,8 @@ class RetryPolicy:
 
 @dataclass(frozen=True, slots=True)
 class _Settling(Generic[_Answer]):
-    """A look after a lost answer, made on these errors or when attempts run out: `look` returns
-    the answer if the write did happen, else None.
+    """A check after a lost answer, made on these errors or when attempts run out: `look` returns
+    the answer if the write did succeed, else None.
     """
 
     after: tuple[type[StrandlineError], ...]
@@ -68,11 +67,12 @@ class _Settling(Generic[_Answer]):
 
 
 class RetryingStore(StoreWrapper):
-    """A store that repeats what may be repeated. `deadline_s` bounds one call, retries included.
+    """A store that repeats calls that may be repeated. `deadline_s` bounds one call, retries
+    included.
 
-    A broken stream is resumed at the byte where it broke off. Its deadline starts anew with every
-    `PROGRESS_BYTES`, so that a stream that only drips ends; the reader's own time does not count.
-    An object replaced meanwhile may thus be read half old, half new: readers check what they get.
+    A broken stream is resumed at the byte where it ended. Its deadline starts anew with every
+    `PROGRESS_BYTES`, so that a very slow stream ends; the reader's own time does not count. An
+    object replaced in between may thus be read half old, half new: readers verify the bytes.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class RetryingStore(StoreWrapper):
         self._monotonic = monotonic
 
     def _answer(self, call: PortCall, send: Send[_Answer]) -> Coroutine[Any, Any, _Answer]:
-        # A lost start_multipart leaves an upload of unknown id: clean-up of the key aborts it.
+        # A lost start_multipart leaves an upload of unknown id, which a clean-up of the key aborts.
         return self._repeated(call, lambda: send(self._store))
 
     def put(

@@ -1,8 +1,8 @@
-"""The object store on S3 and everything that speaks its protocol, through aiobotocore.
+"""The object store on S3 and every store that supports its protocol, through aiobotocore.
 
 Every PUT and every part carries its CRC32C, so that the store itself refuses damaged bytes. The
 client's own retries and checksums are off: the retrying decorator and the port's callers do both,
-once. `rsm_backends.s3_answers` checks every answer before it is believed.
+once. `rsm_backends.s3_answers` checks the form of every answer before it counts.
 """
 
 from __future__ import annotations
@@ -86,21 +86,21 @@ if TYPE_CHECKING:
 
 GET_PIECE_BYTES = 128 * 1024
 EMPTY_PAGES_MAX = 1000
-"""Empty pages in a row before a list is called endless."""
+"""The empty pages in a row after which a list counts as endless."""
 SINGLE_DELETES_AT_ONCE = 8
 
 _BEHIND_THE_END, _RANGE_CODE = 416, "InvalidRange"
 _UNSAID = ("400", "403", "404")
 _CONTINUED = "\0"
-"""Separator before the last key and before S3's token in a cursor; no key begins with it."""
+"""The separator before the last key and before S3's token in a cursor; no key begins with it."""
 
 
 _LAST_CHARACTER = "\U0010ffff"
-"""Sorts behind any other character, so that everything in a folder comes before it."""
+"""Sorts after any other character, so that everything in a folder comes before it."""
 
 
 class S3Store:
-    """One bucket. Build with `await S3Store.open(config)`; call `close` when done."""
+    """One bucket. Made by `await S3Store.open(config)`; call `close` when done."""
 
     def __init__(
         self,
@@ -156,7 +156,7 @@ class S3Store:
         return await confirmed(self._requests.asked("put", key), info, answer, self.head)
 
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        # The object is checked first as well: some stores silently ignore If-Match.
+        # The object is also checked first: some stores silently ignore If-Match.
         try:
             found = await self.head(key)
         except NotFound:
@@ -164,7 +164,7 @@ class S3Store:
         if found.etag != etag:
             raise changed(key)
         try:
-            # Its size is not asked for: the next replacement may have come by then.
+            # Its size is not read back: the next replacement may have happened by then.
             return (await self._put(key, data, crc32c, {"IfMatch": etag}))[0]
         except (AlreadyExists, NotFound):  # the errors of a failed precondition
             raise changed(key) from None
@@ -172,7 +172,7 @@ class S3Store:
     async def _put(
         self, key: str, data: bytes, crc32c: int, extra: dict[str, Any]
     ) -> tuple[ObjectInfo, dict[str, Any]]:
-        """The stored object, and the answer that says so."""
+        """The stored object, and the answer that confirms it."""
         check_key(key)
         check_crc32c(data, crc32c, source=self._url(key))
         asked = self._requests.asked("put", key)
@@ -201,9 +201,9 @@ class S3Store:
     async def _pieces(
         self, asked: Asked, answer: Any, start: int, end: int | None
     ) -> AsyncIterator[bytes]:
-        """The bytes that were asked for, from the body of an answer to a GET."""
+        """The requested bytes, from the body of an answer to a GET."""
         body = answer["Body"]
-        # Leaving early closes the connection, so that the rest of the object is not read in vain.
+        # Leaving early closes the connection, so that the rest of the object is not received.
         try:
             try:
                 wanted = wanted_bytes(head_of(answer), start, end)
@@ -303,7 +303,7 @@ class S3Store:
         return asked.described(key, answer)
 
     async def _hear(self, asked: Asked, key: str) -> None:
-        """Raises the reason for a refused HEAD, whose answer has no body (and any proxy answers
+        """Raise the reason for a refused HEAD, whose answer has no body (and any proxy answers
         404): the error of a GET of the same object, or RetryLater if that GET is not refused.
         """
         get: Any = self._client.get_object
@@ -437,14 +437,14 @@ class S3Store:
 
 
 def _cursor(last: str | None, following: str | None) -> str | None:
-    """The cursor that continues a list behind the last key seen, by S3's token if it gave one."""
+    """The cursor that continues a list after the last key seen, by S3's token if it gave one."""
     if following is None or following == last:
         return following
     return f"{_CONTINUED}{last or ''}{_CONTINUED}{following}"
 
 
 def _continued(cursor: str | None, behind_folder: str = "") -> tuple[str | None, dict[str, str]]:
-    """The last key seen, and the parameters that continue behind it; if it is a folder, behind all
+    """The last key seen, and the parameters that continue after it; if it is a folder, after all
     its keys.
     """
     if cursor is None:

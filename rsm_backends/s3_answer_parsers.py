@@ -1,8 +1,9 @@
 """Parses S3's answers with the library's parsers, and turns their failures into one error. Forms
 are checked before (`s3_forms`), times are read by `s3_timestamps`, and a list page is parsed once.
 
-The library would parse each answer once more, only to look for an error sent with status 200, and
-call what it can't parse an answer with status 500, a proxy's page for example. The first tag tells.
+The library would parse each answer a second time, only to look for an error sent with status 200,
+and treat an answer that it can't parse, such as a proxy's page, as one with status 500. Here the
+first tag decides.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError
 
 
 class AnswerParsers(AioResponseParserFactory):
-    """Makes a session's parsers; `_AnswerParser` reads S3's answers."""
+    """Creates a session's parsers; `_AnswerParser` reads S3's answers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -36,14 +37,14 @@ class AnswerParsers(AioResponseParserFactory):
 
 class _AnswerParser(AioRestXMLParser):
     async def parse(self, response: Any, shape: Any) -> Any:
-        """Parse an answer. ResponseParserError for anything S3 would not send: on a size that is
-        not a number, or a repeated element, the library's own code fails with other errors.
+        """Parse an answer. ResponseParserError for anything that S3 would not send: on a size that
+        is not a number, or a repeated element, the library's own code raises other errors.
         """
         try:
             return await super().parse(response, shape)
         except Exception as error:
             if not isinstance(response["body"], bytes):
-                response["body"].close()  # an object's body, which nobody will read
+                response["body"].close()  # an object's body, which no caller will read
             if isinstance(error, _UNREADABLE):
                 raise ResponseParserError(
                     f"one of its fields cannot be read: {type(error).__name__}"
@@ -61,7 +62,7 @@ class _AnswerParser(AioRestXMLParser):
 
 
 def read_answers_once(client: Any) -> None:
-    """Makes the client take an answer with status 200 for an error only if it begins as one."""
+    """Make the client treat an answer with status 200 as an error only if it begins as one."""
     client.meta.events.unregister(_ANSWERED, _handle_200_error)
     client.meta.events.register_first(_ANSWERED, _find_error)
 

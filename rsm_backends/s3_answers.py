@@ -1,6 +1,6 @@
 """Reads S3's answers, and accepts them only in the form that S3 gives them.
 
-Pure. A proxy, a gateway or a captive portal in between may answer 200, too. So an object counts as
+Pure. A proxy, a gateway or a captive portal in between may also answer 200. So an object counts as
 stored only if its answer has an ETag, a key as deleted only if the answer names it, and a list as
 complete only if the page says so. Anything else is `unexpected`: RetryLater with store, request and
 reason.
@@ -26,12 +26,12 @@ from rsm_backends.store import (
 )
 
 STORED = frozenset({200, 201, 204})
-"""Statuses of a successful PUT: Ceph's `rgw_s3_success_create_obj_status` chooses among them."""
+"""The statuses of a successful PUT: Ceph's `rgw_s3_success_create_obj_status` selects one."""
 REMOVED = frozenset({204})
 ANSWERED = frozenset({200})
 
 GONE = ("NoSuchKey", "NoSuchVersion", "KeyTooLongError", "XMinioInvalidObjectName")
-"""Codes of a key that is absent, or under which the store cannot keep an object."""
+"""Codes for a key that is absent, or under which the store cannot keep an object."""
 _TEXT_CHARACTERS_MAX = 4096
 _UNCONFIRMED_SHOWN = 3
 _OBJECT_BYTES_MAX = 2**63
@@ -39,7 +39,7 @@ _OBJECT_BYTES_MAX = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One request to one store, as errors name it."""
+    """One request to one store, for error messages."""
 
     operation: str
     bucket: str
@@ -51,7 +51,7 @@ class Asked:
         what = f"{self.operation} of {self.key!a}" if self.key else self.operation
         return RetryLater(
             f"{what} in bucket {self.bucket!r} of {self.store}: the answer is not S3's: {why}. If "
-            "this lasts, look for a proxy in between, or correct the store's endpoint_url"
+            "this continues, look for a proxy in between, or correct the store's endpoint_url"
         )
 
     def status(self, answer: Mapping[str, Any], expected: frozenset[int]) -> None:
@@ -61,7 +61,7 @@ class Asked:
             raise self.unexpected(f"the status is {status}")
 
     def text(self, answer: Mapping[str, Any], name: str, what: str = "element") -> str:
-        """A field that S3 never leaves out."""
+        """The value of a field that S3 never leaves out."""
         found = answer.get(name)
         if not isinstance(found, str) or not 0 < len(found) <= _TEXT_CHARACTERS_MAX:
             raise self.unexpected(f"it has no {what} {name}")
@@ -72,7 +72,7 @@ class Asked:
         return self.text(answer, "ETag", "header")
 
     def crc32c(self, answer: Mapping[str, Any]) -> int | None:
-        """The full object's CRC32C; None if the answer does not give it."""
+        """The full object's CRC32C; None if the answer does not contain it."""
         try:
             return answered(answer)
         except ValueError:
@@ -81,7 +81,7 @@ class Asked:
     def check_crc32c(
         self, answer: Mapping[str, Any], sent: int, parts: Sequence[UploadedPart] = ()
     ) -> None:
-        """Raise CorruptData if the store reports another checksum than was sent."""
+        """Raise CorruptData if the store reports a checksum that differs from the one sent."""
         self._compare(self.crc32c(answer), sent)
         if parts:
             try:
@@ -110,7 +110,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class ListedKeys:
-    """A page of keys. `token`, if given, continues behind it; `more` is false on the last page."""
+    """A page of keys. `token`, if given, continues after it; `more` is false on the last page."""
 
     objects: tuple[ObjectInfo, ...]
     more: bool
@@ -120,7 +120,7 @@ class ListedKeys:
 def listed_keys(
     asked: Asked, answer: Mapping[str, Any], prefix: str, after: str | None
 ) -> ListedKeys:
-    """A page of ListObjectsV2: keys with the prefix, in order, behind `after`."""
+    """A page of ListObjectsV2: keys with the prefix, in order, after `after`."""
     more = _goes_on(asked, answer, prefix)
     objects = tuple(_listed(asked, entry) for entry in answer.get("Contents", ()))
     if answer.get("KeyCount", 0) > len(objects):
@@ -148,7 +148,7 @@ class ListedFolders:
 def listed_folders(
     asked: Asked, answer: Mapping[str, Any], prefix: str, after: str | None
 ) -> ListedFolders:
-    """A page of ListObjectsV2 with a delimiter: folders behind `after`."""
+    """A page of ListObjectsV2 with a delimiter: folders after `after`."""
     more = _goes_on(asked, answer, prefix)
     folders = tuple(asked.text(each, "Prefix") for each in answer.get("CommonPrefixes", ()))
     for each in folders:
@@ -164,7 +164,7 @@ def listed_folders(
 
 
 def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) -> None:
-    """Raises unless the answer to DeleteObjects names each of the keys as deleted or absent."""
+    """Raise an error unless the answer to DeleteObjects names each key as deleted or absent."""
     asked.status(answer, ANSWERED)
     refused: list[StrandlineError] = []
     gone = [entry.get("Key") for entry in answer.get("Deleted", ())]
@@ -197,7 +197,7 @@ def check_deleted(asked: Asked, answer: Mapping[str, Any], keys: Sequence[str]) 
 
 @dataclass(frozen=True, slots=True)
 class ListedUploads:
-    """A page of unfinished uploads, and the markers that ask for the next; None on the last."""
+    """A page of unfinished uploads, and the markers that request the next; None on the last."""
 
     uploads: tuple[UnfinishedUpload, ...]
     markers: dict[str, str] | None
@@ -227,7 +227,7 @@ def listed_uploads(asked: Asked, answer: Mapping[str, Any], prefix: str) -> List
 @dataclass(frozen=True, slots=True)
 class ListedVersions:
     """A page of ListObjectVersions: the versions of the key. `beyond`: the page has longer keys.
-    `markers` ask for the next page; None on the last.
+    `markers` request the next page; None on the last.
     """
 
     versions: tuple[ObjectVersion, ...]
@@ -250,7 +250,7 @@ def listed_versions(asked: Asked, answer: Mapping[str, Any], key: str) -> Listed
 def listed_versions_below(
     asked: Asked, answer: Mapping[str, Any], prefix: str
 ) -> tuple[tuple[KeptVersion, ...], dict[str, str] | None]:
-    """A page of ListObjectVersions, and the markers that ask for the next; None on the last."""
+    """A page of ListObjectVersions, and the markers that request the next; None on the last."""
     more = _goes_on(asked, answer, prefix)
     kept = []
     for each, is_marker in (
@@ -268,7 +268,7 @@ def listed_versions_below(
     if not more:
         return tuple(kept), None
     key, version_id = answer.get("NextKeyMarker") or "", answer.get("NextVersionIdMarker") or ""
-    # MinIO names no version of an object without versions. Of others it would leave some out.
+    # MinIO gives no version id for an object without versions. With versions some would be skipped.
     last = [each.version_id for each in kept if each.key == kept[-1].key]
     if not version_id and set(last) == {"null"}:
         version_id = "null"

@@ -1,9 +1,9 @@
 """Blocking reads of S3 objects, straight into the caller's memory.
 
 A request bypasses most of botocore (see `s3_signed_get`); after any answer but 206 it is repeated
-through all of botocore, which then judges the answer. The body goes from the socket into the buffer
-by one `recv_into` after another, past urllib3, which would copy it twice: that takes half the CPU
-of `body.readinto`, and a third of the CPU that `rsm_backends.s3` needs to hand out pieces.
+through all of botocore, which then interprets the answer. The body goes from the socket into the
+buffer by one `recv_into` after another, past urllib3, which would copy it twice: that takes half
+the CPU of `body.readinto`, and a third of the CPU that `rsm_backends.s3` needs to return pieces.
 """
 
 from __future__ import annotations
@@ -48,21 +48,21 @@ from rsm_backends.s3_signed_get import PLAIN_KEY, PROBE_KEY, GetTarget, signed_g
 from rsm_backends.store_config import StoreConfig
 
 STEP_BYTES = 1024 * 1024
-"""Bytes of one step; the deadline is checked after each."""
+"""The bytes of one step; the deadline is checked after each."""
 
 WAKE_BYTES = 256 * 1024
-"""The number of bytes that a reader without TLS sleeps for: stores write some 32 KiB at a time, and
-waking for each takes half as much system time again. It does not apply to the last two steps of a
-body.
+"""The number of bytes for which a reader without TLS sleeps: stores write some 32 KiB at a time,
+and waking for each takes half as much system time again. It does not apply to the last two steps of
+a body.
 """
 
 KEPT_CLIENTS = 4
-"""Clients of closed stores kept for the next store with the same settings: each task opens its
-stores, and making a client takes some 30 ms of CPU.
+"""The most clients of closed stores that are kept for the next store with the same settings: each
+task opens its stores, and making a client takes some 30 ms of CPU.
 """
 
 _UNREADABLE = (ValueError, TypeError, AttributeError, LookupError, OverflowError, RuntimeError)
-"""Errors of the library's own code on an answer that it cannot read."""
+"""Errors of the library's own code on an answer that it cannot parse."""
 _CLIENT_ERRORS = (
     BotoCoreError, ClientError, ResponseParserError, HTTPError, HTTPException, OSError,
     *_UNREADABLE,
@@ -82,8 +82,8 @@ class _Answer:
 
 
 class S3Reads:
-    """Reads of one bucket. A call ends within `deadline_s`, and a connection that is silent for
-    `read_timeout_s` is given up.
+    """Reads of one bucket. A call ends within `deadline_s`, and a connection on which no byte comes
+    for `read_timeout_s` is given up.
     """
 
     def __init__(self, config: StoreConfig, *, monotonic: Callable[[], float]) -> None:
@@ -109,12 +109,12 @@ class S3Reads:
     def close(self) -> None:
         """Close every connection."""
         config, self._config = self._config, None
-        if config is not None:  # a second close: the client may belong to another store by now
+        if config is not None:  # a second close: a different store may use the client by now
             self._client.close()
             _keep(config, self._made)
 
     def begin(self, key: str, start: int, end: int) -> _Body | None:
-        """Ask for bytes [start, end); None if the object ends before them."""
+        """Request bytes [start, end); None if the object ends before them."""
         check_range(start, end)
         byte_range = f"bytes={start}-{end - 1}"
         with self.translated(key):
@@ -147,14 +147,14 @@ class S3Reads:
 
     @contextmanager
     def translated(self, key: str | None) -> Iterator[None]:
-        """Turns the client's errors into those of the store port."""
+        """Turn the client's errors into those of the store port."""
         try:
             yield
         except _CLIENT_ERRORS as error:
             raise self._translated(error, key) from error
 
     def _get(self, key: str, byte_range: str) -> _Answer | None:
-        """A 206 answer, past most of botocore; None if the general way has to be taken."""
+        """A 206 answer, bypassing most of botocore; None if all of botocore has to be used."""
         if PLAIN_KEY.fullmatch(key) is None:
             return None
         target, credentials = self._made.target(self._bucket), self._client._get_credentials()
@@ -174,7 +174,7 @@ class S3Reads:
             return _Answer(answer.raw, head_of({"ResponseMetadata": metadata}))
         answer.raw.close()
         if status >= _SERVER_ERROR or status == _TOO_MANY_REQUESTS:
-            # A store under pressure is not asked again at once.
+            # A store under pressure gets no second request at once.
             raise error_for_code(
                 str(status),
                 status,
@@ -206,7 +206,7 @@ class S3Reads:
         return None
 
     def _renewing(self, attempt: Callable[[], Any]) -> Any:
-        """Repeats a refused request once, if other credentials are found by then."""
+        """Repeat a refused request once, if new credentials are found by then."""
         credentials = self._made.credentials
         if credentials is None:
             return attempt()
@@ -249,7 +249,7 @@ class _Body:
                 self._wake_at(WAKE_BYTES)
 
     def step_into(self, buffer: memoryview) -> int:
-        """Reads some bytes, at most `STEP_BYTES`; RetryLater if the connection has ended."""
+        """Read some bytes, at most `STEP_BYTES`; RetryLater if the connection has ended."""
         if self._waker is not None and self.left <= 2 * STEP_BYTES:
             self._wake_at(1)
             self._waker = None
@@ -264,8 +264,8 @@ class _Body:
         return size
 
     def _received_into(self, buffer: memoryview) -> int:
-        """Reads with one `recv_into` only: the library's `readinto` waits until the buffer is full,
-        however long that takes, so that no deadline could be kept.
+        """Read with one `recv_into` only: the library's `readinto` waits until the buffer is full,
+        for any length of time, so that no deadline could be kept.
         """
         answer = self._raw._fp
         if answer.fp is None:
@@ -290,12 +290,12 @@ class _Body:
             self._raw.close()
 
     def _wake_at(self, size: int) -> None:
-        assert self._waker is not None, "asked of plain connections only"
+        assert self._waker is not None, "set for plain connections only"
         self._waker.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, size)
 
 
 class _S3Object:
-    """An object read by one request for each read; it holds no connection between reads."""
+    """An object read by one request for each read; it keeps no connection between reads."""
 
     def __init__(self, store: S3Reads, key: str) -> None:
         self._store = store
@@ -317,12 +317,12 @@ class _S3Object:
         return filled
 
     def close(self) -> None:
-        """Does nothing: no connection is held."""
+        """Do nothing: no connection is kept."""
 
 
 class _S3Stream:
     """An object read in order from one answer, requested up to `end`. After a failed read, or one
-    at another position, the next read sends a new request from its position.
+    at a different position, the next read sends a new request from its position.
     """
 
     def __init__(self, store: S3Reads, key: str, end: int) -> None:
@@ -386,8 +386,8 @@ class _Client:
     _signs_otherwise: bool = False
 
     def target(self, bucket: str) -> GetTarget | None:
-        """The URL of the bucket's objects, with a signature's scope. None if the client signs
-        otherwise, or cannot sign for now for lack of keys, which the general way then reports.
+        """The URL of the bucket's objects, with a signature's scope. None if the client signs in a
+        different way, or cannot sign now because keys are missing, which botocore then reports.
         """
         if self._target is None and not self._signs_otherwise:
             try:
@@ -421,8 +421,8 @@ _kept: dict[StoreConfig, _Client] = {}  # clients not in use; a store that takes
 
 
 def _keep(config: StoreConfig, made: _Client) -> None:
-    """Keeps a client for the next store with the same settings, if these include the keys:
-    credentials that a client finds by itself may differ by then.
+    """Keep a client for the next store with the same settings, if these include the keys:
+    credentials that a client finds by itself may be different by then.
     """
     if config.access_key_id is not None:
         _kept[config] = made

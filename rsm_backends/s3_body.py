@@ -1,7 +1,7 @@
-"""A request body that goes from memory to the socket without a copy.
+"""A request body that is sent from memory to the socket without a copy.
 
 aiohttp copies a file object's bytes twice and sends them in small steps; this `Payload` writes
-large views of the caller's memory. botocore takes it for a file.
+large views of the caller's memory. botocore treats it as a file.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from kafka_formats.crc32c import Buffer
 from rsm_backends.body_pace import current_pace
 
 WRITE_BYTES = 1024 * 1024
-"""Bytes handed to the connection at once, which it holds beside the socket's own buffer."""
+"""The bytes passed to the connection at once, which it keeps beside the socket's own buffer."""
 
 
 class MemoryBody(Payload):
     """The body `data`, which must not change until the request has ended. It is sent at the pace
-    that is current where it is made. A server that takes no byte for `silence_s` is given up.
+    that was current when it was made. A server that takes no byte for `silence_s` is given up.
     """
 
     _autoclose = True  # it needs no close
@@ -48,19 +48,19 @@ class MemoryBody(Payload):
         return self._at
 
     def tell(self) -> int:
-        """The position, as a file's `tell` gives it."""
+        """The position, like that of a file."""
         return self._at
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """The body as text, which aiohttp demands of every payload."""
+        """The body as text, which aiohttp requires of every payload."""
         return bytes(self._view).decode(encoding, errors)
 
     async def as_bytes(self, *_: str) -> bytes:
-        """A copy of the body, which is bytes already."""
+        """A copy of the body as bytes."""
         return bytes(self._view)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Send everything, from the start, waiting whenever the connection has enough."""
+        """Send everything, from the start, waiting whenever the connection's buffer is full."""
         await self.write_with_length(writer, None)
 
     async def write_with_length(

@@ -1,4 +1,4 @@
-"""Arguments of an S3 client, the same for the store on the event loop and for blocking reads.
+"""Arguments of an S3 client, equal for the store on the event loop and for blocking reads.
 
 Retries and checksums of the client are off: the retrying decorator and the port's callers do both,
 once.
@@ -45,7 +45,7 @@ def client_config(config: StoreConfig) -> dict[str, Any]:
         "max_pool_connections": config.connections_max,
         "retries": {"total_max_attempts": 1},
         "signature_version": "s3v4",
-        # Otherwise it is composed of twenty parts, twice for each request.
+        # Else it is composed of twenty parts, twice for each request.
         "user_agent": USER_AGENT,
         "request_checksum_calculation": "when_required",
         "response_checksum_validation": "when_required",
@@ -59,7 +59,7 @@ def client_config(config: StoreConfig) -> dict[str, Any]:
 
 
 def without_waiting_for_leave(client: Any) -> None:
-    """Sends no `Expect: 100-continue`: the library would wait without limit, body unsent, for a
+    """Send no `Expect: 100-continue`: the library would wait without limit, the body unsent, for a
     server that never answers it.
     """
     client.meta.events.unregister("before-call.s3", add_expect_header)
@@ -67,8 +67,8 @@ def without_waiting_for_leave(client: Any) -> None:
 
 @cache
 def service_descriptions() -> Loader:
-    """The library's description files of S3, read once a process instead of 0.1 s of CPU for every
-    client. Credentials are each session's own.
+    """The library's description files of S3, read once per process instead of 0.1 s of CPU for
+    every client. Credentials are each session's own.
     """
     found: Loader = get_session().get_component("data_loader")
     return found

@@ -1,4 +1,4 @@
-"""Botocore's and aiohttp's errors become ours; codes of S3 by the table in `s3_errors.py`."""
+"""Translates botocore's and aiohttp's errors to ours; S3's codes by the table in `s3_errors.py`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def store_error(error: Exception, asked: Asked) -> StrandlineError:
             f"{where}: no credentials were found{why}; set the store's credentials_file and "
             "profile (on Spark strandline.s3.access.key and strandline.s3.secret.key), or give "
             "them to the usual AWS look-up: environment, ~/.aws/credentials, the machine's role. "
-            "They are looked for again"
+            "They are looked for again at the next requests"
         )
     if isinstance(error, SSLError) and "CERTIFICATE_VERIFY_FAILED" in str(error):
         return Refused(

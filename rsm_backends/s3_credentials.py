@@ -1,9 +1,9 @@
 """Credentials that are looked up when a request needs them, and again when they may have changed.
 
-botocore looks once, when a client is made: keys that appear or are rotated later it never sees.
+botocore looks once, when a client is made: keys that appear or are rotated later are never used.
 Here keys are looked up at the first signature; again, with growing pauses, until some are found;
-when their file changes; on a refusal; and on SIGHUP (`rsm_backends.key_rounds`). If a look fails,
-the earlier keys stay in use.
+when their file changes; when a request is refused; and on SIGHUP (`rsm_backends.key_rounds`). If a
+look-up fails, the earlier keys stay in use.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rsm_backends.key_rounds import current_round
 from rsm_backends.store_config import StoreConfig
 
 LOOK_PAUSE_BASE_S, LOOK_PAUSE_MAX_S = 1.0, 30.0
-"""Pause between two looks that find nothing; it doubles."""
+"""The pause between two look-ups that find nothing; it doubles."""
 RENEWAL_PAUSE_S = 1.0
-"""Pause between two looks because of a refusal, and between two checks of the file's date."""
+"""The pause between two look-ups after refusals, and between two checks of the file's date."""
 RENEWED_FOR_SURE_S = 10 * 60
-"""Time before their end from which botocore uses keys no more without new ones."""
+"""The time before their expiry from which botocore no longer uses keys without new ones."""
 
 _FAILURES = (
     BotoCoreError, ClientError, StrandlineError, OSError, RuntimeError, ValueError, LookupError,
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Looks:
-    """Decides when to look for keys. Not thread-safe: its owner holds a lock."""
+    """Decides when to look up keys. Not thread-safe: its owner holds a lock."""
 
     def __init__(self, files: tuple[Path, ...], monotonic: Callable[[], float]) -> None:
         self._files = files
@@ -74,7 +74,7 @@ class _Looks:
         return self._seen != self._dates()
 
     def are_paused(self) -> bool:
-        """True for a while after a look, or a renewal, that gave nothing."""
+        """True for a while after a look-up, or a renewal, that found nothing."""
         return (
             self._failures > 0
             and self._not_before is not None
@@ -82,11 +82,11 @@ class _Looks:
         )
 
     def begin(self) -> None:
-        """Notes the files' dates before a look: keys found by it are at least as new."""
+        """Note the files' dates before a look-up: the keys that it finds are at least as new."""
         self._seen = self._dates()
 
     def end(self, *, found: bool) -> None:
-        """Starts the pause after a look: growing if nothing was found, else `RENEWAL_PAUSE_S`."""
+        """Start the pause after a look-up: growing if nothing was found, else `RENEWAL_PAUSE_S`."""
         self._failures = 0 if found else self._failures + 1
         pause_s = LOOK_PAUSE_BASE_S * 2.0 ** min(self._failures - 1, 10)
         self._not_before = self._monotonic() + (
@@ -102,8 +102,8 @@ class _Looks:
 class RenewedCredentials(AioCredentials):
     """Credentials of the client on the event loop.
 
-    Keys are looked up and renewed by one task at a time, which all requests wait for together,
-    until `read_timeout_s`. If it fails, the earlier keys are used as long as they are valid.
+    Keys are looked up and renewed by one task at a time, for which all requests wait together, at
+    most `read_timeout_s`. If it fails, the earlier keys are used as long as they are valid.
     """
 
     def __init__(self, config: StoreConfig) -> None:
@@ -114,15 +114,15 @@ class RenewedCredentials(AioCredentials):
         self._under_way: asyncio.Task[ReadOnlyCredentials] | None = None
 
     async def load_credentials(self) -> RenewedCredentials:
-        """Return the credentials, in the place of botocore's chain of providers."""
+        """Return the credentials, in place of botocore's chain of providers."""
         return self
 
     async def get_frozen_credentials(self) -> ReadOnlyCredentials:  # type: ignore[override]  # the stubs' mistake
-        """The keys to sign with now; NoCredentialsError or CredentialRetrievalError without any."""
+        """The keys to sign with now; NoCredentialsError or CredentialRetrievalError if none."""
         return await self._keys(refused=False)
 
     async def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
-        """True if, after a refusal, other keys than the refused ones are found."""
+        """True if, after a refusal, keys are found that differ from the refused ones."""
         return await self._keys(refused=True) != refused
 
     async def _keys(self, *, refused: bool) -> ReadOnlyCredentials:
@@ -132,7 +132,7 @@ class RenewedCredentials(AioCredentials):
                 return _in_hand(self._within)
             self._under_way = asyncio.create_task(self._found(due))
             self._under_way.add_done_callback(_heard)
-        return await asyncio.shield(self._under_way)  # a caller that leaves ends it for nobody
+        return await asyncio.shield(self._under_way)  # a cancelled caller must not end the task
 
     async def _found(self, due: bool) -> ReadOnlyCredentials:
         succeeded = False
@@ -147,7 +147,7 @@ class RenewedCredentials(AioCredentials):
             if self._within is None or _needs_renewal(self._within, RENEWED_FOR_SURE_S):
                 raise _unavailable(error) from error
             _log.warning(
-                "the keys of bucket %s are still valid, and were not renewed (%s): see what "
+                "the keys of bucket %s are still valid, but were not renewed (%s): check what "
                 "credential_process, or the service with the keys, waits for",
                 self._config.bucket, _unavailable(error),
             )  # fmt: skip
@@ -157,7 +157,7 @@ class RenewedCredentials(AioCredentials):
         return keys
 
     async def _look(self) -> bool:
-        """True if keys were found; the earlier ones stay otherwise."""
+        """True if keys were found; else the earlier ones remain."""
         self._looks.begin()
         try:
             found = await self._find()
@@ -183,9 +183,9 @@ class RenewedCredentials(AioCredentials):
 class BlockingCredentials(Credentials):
     """Credentials of blocking clients, used from many threads.
 
-    Whatever may hang (a look, keys that have to be renewed) runs in a thread of its own, one at a
-    time, and is waited for until `read_timeout_s`. Nobody waits for one that was given up: until it
-    ends, the earlier keys are used, or requests fail at once.
+    Work that may hang (a look-up, the renewal of keys) runs in its own thread, one at a time;
+    callers wait for it at most `read_timeout_s`. One that was given up is not waited for again:
+    until it ends, the earlier keys are used, or requests fail at once.
     """
 
     def __init__(self, config: StoreConfig, monotonic: Callable[[], float]) -> None:
@@ -198,7 +198,7 @@ class BlockingCredentials(Credentials):
         self._given_up: Future[ReadOnlyCredentials] | None = None
 
     def load_credentials(self) -> BlockingCredentials:
-        """Return the credentials, in the place of botocore's chain of providers."""
+        """Return the credentials, in place of botocore's chain of providers."""
         return self
 
     def get_frozen_credentials(self) -> ReadOnlyCredentials:
@@ -206,7 +206,7 @@ class BlockingCredentials(Credentials):
         return self._keys(refused=False)
 
     def are_others_than(self, refused: ReadOnlyCredentials) -> bool:
-        """True if other keys are there than the refused ones; see `RenewedCredentials`."""
+        """True if there are keys that differ from the refused ones; see `RenewedCredentials`."""
         return self._keys(refused=True) != refused
 
     def _keys(self, *, refused: bool) -> ReadOnlyCredentials:
@@ -223,7 +223,7 @@ class BlockingCredentials(Credentials):
             except TimeoutError:
                 self._given_up = under_way
                 _log.warning(
-                    "a look for the keys of bucket %s has not ended in %g s: see what "
+                    "a look-up of the keys of bucket %s has not ended in %g s: check what "
                     "credential_process, or the service or file with the keys, waits for",
                     self._config.bucket, self._config.read_timeout_s,
                 )  # fmt: skip
@@ -248,7 +248,7 @@ class BlockingCredentials(Credentials):
         return keys
 
     def _look(self) -> bool:
-        """True if keys were found; the earlier ones stay otherwise."""
+        """True if keys were found; else the earlier ones remain."""
         self._looks.begin()
         try:
             found = self._find()
@@ -269,18 +269,18 @@ class BlockingCredentials(Credentials):
 
 
 def _needs_renewal(keys: Any, within_s: int | None = None) -> bool:
-    """True if the keys end within a time; None: that from which botocore asks for new ones."""
+    """True if the keys expire within a time; None: that from which botocore renews them."""
     needed = getattr(keys, "refresh_needed", None)
     return needed is not None and bool(needed(within_s))
 
 
 def _is_renewed_now(keys: Any, looks: _Looks) -> bool:
-    """True if a request has the keys renewed; after a failure only once they are at their end."""
+    """True if a request renews the keys; after a failure only once they are about to expire."""
     return _needs_renewal(keys, RENEWED_FOR_SURE_S if looks.are_paused() else None)
 
 
 def _in_hand(keys: Any) -> ReadOnlyCredentials:
-    """The keys as they are: `get_frozen_credentials` would have them renewed."""
+    """The keys as they are: `get_frozen_credentials` would renew them."""
     if keys is None:
         raise NoCredentialsError
     frozen: ReadOnlyCredentials | None = getattr(keys, "_frozen_credentials", None)
@@ -290,21 +290,19 @@ def _in_hand(keys: Any) -> ReadOnlyCredentials:
 
 
 def _heard(task: asyncio.Task[Any]) -> None:
-    """Take the task's failure, which is told to those who wait; if nobody does any more, to
-    nobody.
-    """
+    """Mark the task's error as retrieved: its callers get it, or have all been cancelled."""
     if not task.cancelled():
         task.exception()
 
 
 def _in_a_thread(work: Callable[[], _Answer]) -> Future[_Answer]:
-    """Nothing waits for the thread when the process ends."""
+    """Run `work` in a daemon thread, for which the end of the process does not wait."""
     future: Future[_Answer] = Future()
 
     def run() -> None:
         try:
             future.set_result(work())
-        except BaseException as error:  # noqa: BLE001 - told to whoever waits
+        except BaseException as error:  # noqa: BLE001 - raised to the caller that waits
             future.set_exception(error)
 
     threading.Thread(target=run, name="look-for-keys", daemon=True).start()
@@ -312,7 +310,7 @@ def _in_a_thread(work: Callable[[], _Answer]) -> Future[_Answer]:
 
 
 def are_fixed(config: StoreConfig) -> bool:
-    """True if the keys are given in the settings, without a file that could have others."""
+    """True if the settings contain the keys, without a file that could have different ones."""
     return config.access_key_id is not None and config.credentials_file is None
 
 

@@ -1,9 +1,9 @@
 """The one table from S3's error codes to our error tree.
 
-Pure; asked by `s3_client_errors.py` (botocore's exceptions), `s3_answers.py` (entries of a multi-
+Pure; used by `s3_client_errors.py` (botocore's exceptions), `s3_answers.py` (entries of a multi-
 delete) and `s3_blocking.py`. Codes: AWS S3's list of error responses, MinIO's additions. An answer
-without a body has its HTTP status in the place of a code; `s3_answers.believed` decides whether a
-404 of that kind is one.
+without a body has its HTTP status in place of a code; `s3_answers.believed` decides whether such a
+404 counts as NotFound.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ _PERHAPS_KEYS = _WRONG_CREDENTIALS | {"AccessDenied", "400", "403"}
 
 
 def may_be_of_keys(code: str) -> bool:
-    """True if a refusal with this code may be due to outdated keys: a HEAD's refusal gives no code,
-    and some stores answer AccessDenied to an access key they do not know.
+    """True if a refusal with this code may be due to outdated keys: the refusal of a HEAD has no
+    code, and some stores answer AccessDenied to an access key that they do not know.
     """
     return code in _PERHAPS_KEYS
 
@@ -108,8 +108,7 @@ def error_for_code(
     key: str | None,
     retry_after: object = None,
 ) -> StrandlineError:
-    """Our error for S3's `code` (or, where the answer had no body, its HTTP `status`).
-
+    """Our error for S3's `code`, or for the HTTP `status` of an answer without a body.
     `retry_after` is the value of the Retry-After header.
     """
     code = " ".join(code.split())[:_CODE_CHARS_MAX] or "nothing"
@@ -118,9 +117,13 @@ def error_for_code(
         if key
         else f"{operation} in bucket {bucket!r}"
     )
-    said = f"the store said {code}: {_shortened(message)}" if message else f"the store said {code}"
+    said = (
+        f"the store answered {code}: {_shortened(message)}"
+        if message
+        else f"the store answered {code}"
+    )
     if code in _NO_SUCH_BUCKET:
-        # Not NotFound: callers would believe that the object is absent.
+        # Not NotFound: callers would conclude that the object is absent.
         return InvalidRequest(
             f"bucket {bucket!r} does not exist: create it, or correct the bucket setting",
             field="bucket",

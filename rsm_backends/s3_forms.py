@@ -1,6 +1,6 @@
-"""Checks that the body of an S3 answer has the form that its shape demands.
+"""Checks that the body of an S3 answer has the form of its shape.
 
-botocore takes an empty body, an HTML page or foreign XML for an empty answer: a list without keys,
+botocore treats an empty body, an HTML page or foreign XML as an empty answer: a list without keys,
 a deletion without errors.
 """
 
@@ -55,7 +55,7 @@ def check_form(shape_name: str, body: object) -> None:
 
 def truth(text: str) -> bool:
     """The value of a boolean element. ResponseParserError if it is neither true nor false, which
-    botocore would take for false.
+    botocore would treat as false.
     """
     found = {"true": True, "false": False}.get(text.strip().lower())
     if found is None:

@@ -1,8 +1,8 @@
 """HTTP sessions for the S3 clients that limit what a server can make them do.
 
 Redirects are not followed: the library's session would send the request, body included, to any host
-that an answer names. A request whose connection is lost is not sent again behind the caller's back:
-a create-only write could meet its own object, and nobody would look whose it is. The body of an
+that an answer names. A request whose connection is lost is not sent again inside the library: a
+create-only write could find its own object, without a check whose object it is. The body of an
 answer that is not an object's bytes has a bound.
 """
 
@@ -18,7 +18,7 @@ from botocore.parsers import ResponseParserError
 from rsm_backends.s3_plain_connections import Deadlines, keep_deadlines
 
 ANSWER_BYTES_MAX = 16 * 1024 * 1024
-"""Longest answer that is not an object's bytes: a page of a thousand of the longest keys, each
+"""The longest answer that is not an object's bytes: a page of a thousand of the longest keys, each
 character escaped, has 4 MiB.
 """
 _PIECE_BYTES = 64 * 1024
@@ -86,7 +86,7 @@ class _BoundedAnswer(AioAWSResponse):
 
 class BlockingHttpSession:
     """botocore's session `within` with these limits. An answer, up to the start of an object's
-    body, takes at most `deadline_s`, however slowly its bytes come.
+    body, takes at most `deadline_s`, even if its bytes come slowly.
     """
 
     def __init__(self, within: Any, deadlines: Deadlines, deadline_s: float) -> None:
@@ -111,7 +111,7 @@ class BlockingHttpSession:
         return found
 
     def close(self) -> None:
-        """Close its connections."""
+        """Close the session's connections."""
         self._within.close()
 
     def _read(self, answer: Any) -> bytes:

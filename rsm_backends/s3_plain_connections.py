@@ -2,7 +2,7 @@
 
 A socket's time limit counts from the last byte. The library reads the lines of an answer (status,
 headers, interim answers, sizes of chunks and trailers) one after another for as long as bytes come:
-a server that sends a byte now and then, or one interim answer after another, would hold a reader
+a server that sends a byte at intervals, or one interim answer after another, would block a reader
 for ever.
 """
 
@@ -30,7 +30,7 @@ class Deadlines:
         self._own = threading.local()
 
     def begin(self, within_s: float) -> None:
-        """Starts this thread's deadline for the next answer: `within_s` seconds from now."""
+        """Start this thread's deadline for the next answer: `within_s` seconds from now."""
         self._own.ends_at = self._monotonic() + within_s
 
     def check(self) -> None:
@@ -40,7 +40,7 @@ class Deadlines:
 
 
 def keep_deadlines(session: Any, deadlines: Deadlines) -> None:
-    """Makes botocore's `session` use such connections from now on."""
+    """Make botocore's `session` use such connections from now on."""
 
     class Reader(io.BufferedReader):
         """Reader of an answer that checks the deadline after each received part of a line."""

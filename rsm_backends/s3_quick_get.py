@@ -1,10 +1,10 @@
 """GETs that bypass most of botocore; reads of a tier consist mostly of GETs.
 
-One request through the client costs 0.65 ms of CPU, half of it for work that is the same at every
-GET (endpoint rules, hooks, fields of an answer that nobody reads). Here the client does that work
-once; its signer, credentials and connections are used, so that time limits, TLS and proxies are the
+One request through the client costs 0.65 ms of CPU, half of it for work that is equal for every GET
+(endpoint rules, hooks, fields of an answer that are not used). Here the client does that work once;
+its signer, credentials and connections are used, so that time limits, TLS and proxies are the
 client's. Only 200 or, for a range, 206 is accepted: after any other answer, and for keys that need
-escaping in a URL, the caller goes the general way and gets the error there.
+escaping in a URL, the caller uses the whole client and gets the error there.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class QuickGets:
         self._impossible = False
 
     async def get(self, key: str, byte_range: str | None) -> dict[str, Any] | None:
-        """`Body` and `ResponseMetadata` as the client returns them; None: go the general way.
+        """`Body` and `ResponseMetadata` as the client returns them; None: use the whole client.
 
-        Raises what the client's session raises when the connection fails.
+        Raises the errors of the client's session when the connection fails.
         """
         if self._impossible or PLAIN_KEY.fullmatch(key) is None:
             return None
@@ -70,7 +70,7 @@ class QuickGets:
                 "get_object", Params={"Bucket": self._bucket, "Key": PROBE_KEY}
             )
         except BotoCoreError:
-            return None  # perhaps credentials are still missing: the general way reports it
+            return None  # perhaps credentials are still missing: the whole client reports it
         self._target = target_of(signed)
         self._impossible = self._target is None
         return self._target

@@ -1,8 +1,8 @@
-"""Checks the answer to a GET, and finds which bytes of its body were asked for.
+"""Checks the answer to a GET, and finds the requested bytes of its body.
 
-Pure. A proxy that ignores Range, cuts a body short or compresses it would deliver wrong bytes. None
+Pure. A proxy that ignores Range, truncates a body or compresses it would deliver wrong bytes. None
 of that is damage of the object: a request whose answer does not fit is repeated, and the object is
-never called corrupt.
+not reported as corrupt.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class AnswerHead:
 
 @dataclass(frozen=True, slots=True)
 class WantedBytes:
-    """The part of the body that was asked for: its first `size` bytes, or, if that is None because
-    the headers do not tell, at most `size_max`. `object_bytes` is the size of the whole object;
-    None if the headers do not tell.
+    """The requested part of the body: its first `size` bytes, or, if that is None because the
+    headers do not contain it, at most `size_max`. `object_bytes` is the size of the whole object;
+    None if the headers do not contain it.
     """
 
     size: int | None
@@ -46,12 +46,12 @@ class WantedBytes:
 
 
 def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
-    """The wanted bytes in the answer to a GET of [start, end). UnfitAnswerError if the answer does
-    not fit: then no byte of it may be handed out.
+    """The requested bytes in the answer to a GET of [start, end). UnfitAnswerError if the answer
+    does not fit: then no byte of it may be used.
     """
     if head.content_encoding not in _UNPACKED:
         raise UnfitAnswerError(
-            f"Content-Encoding is {head.content_encoding!a:.60}, which nobody asked for"
+            f"Content-Encoding is {head.content_encoding!a:.60}, which was not asked for"
         )
     length = _length(head)
     if head.status == _PARTIAL:
@@ -63,7 +63,7 @@ def wanted_bytes(head: AnswerHead, start: int, end: int | None) -> WantedBytes:
             "Content-Range is missing: the whole object came although a range was asked for"
         )
     if not head.etag:
-        # A captive portal or a proxy's own page; in a part the Content-Range shows the object.
+        # A captive portal's or a proxy's page; in a partial answer Content-Range shows the object.
         raise UnfitAnswerError("ETag is missing")
     size = length if end is None or length is None else min(length, end)
     return WantedBytes(size, end if size is None else size, length)
@@ -99,7 +99,7 @@ def _length(head: AnswerHead) -> int | None:
     if text is None:
         is_chunked = (head.transfer_encoding or "").lower() == "chunked"
         if head.status == _WHOLE and not is_chunked:
-            # The body would end with the connection: a body cut short could not be noticed.
+            # The body would end with the connection: a truncated one could not be noticed.
             raise UnfitAnswerError("Content-Length is missing")
         return None
     if not re.fullmatch("[0-9]{1,18}", text):

@@ -47,18 +47,18 @@ class S3Requests:
         self._credentials = credentials
 
     def asked(self, operation: str, key: str | None) -> Asked:
-        """The request, as errors name it."""
+        """The request, for error messages."""
         return Asked(operation, self.bucket, key, self._store)
 
     async def call(self, asked: Asked, method: str, **parameters: Any) -> dict[str, Any]:
-        """Calls the client's `method` and returns its answer. Raises the port's errors."""
+        """Call the client's `method` and return its answer. Raises the port's errors."""
         ask = getattr(self.client, method)
         with translated(asked):
             return await self.renewing(lambda: ask(Bucket=self.bucket, **parameters))
 
     async def renewing(self, attempt: Callable[[], Awaitable[_Answer]]) -> _Answer:
-        """Repeats a refused request once, if other credentials are found by then. Raises the
-        client's errors.
+        """Repeat a refused request once, if new credentials are found by then. Raises the client's
+        errors.
         """
         if self._credentials is None:
             return await attempt()
@@ -94,26 +94,28 @@ def translated(asked: Asked) -> Iterator[None]:
 async def confirmed(
     asked: Asked, info: ObjectInfo, answer: Mapping[str, Any], head: Head
 ) -> ObjectInfo:
-    """`info`, once the store has surely as many bytes. An answer with a checksum, which was
-    compared, tells so. Stores that ignore checksums are asked for the size: nothing else would
-    show, before somebody reads the object, that one of them dropped bytes. RetryLater if it did.
+    """`info`, once it is certain that the store has all bytes. An answer with a checksum, which was
+    compared, shows that. For stores that ignore checksums a HEAD checks the size: otherwise dropped
+    bytes would be noticed only when the object is read. RetryLater if bytes are missing.
     """
     if answer.get("ChecksumCRC32C"):
         return info
     try:
         found = await head(info.key)
     except NotFound:
-        raise asked.unexpected("it says that the object is stored, and a HEAD finds none") from None
+        raise asked.unexpected(
+            "it reports the object as stored, but a HEAD does not find it"
+        ) from None
     if found.size != info.size:
         raise asked.unexpected(
-            f"it says that the object is stored, of which {info.size} bytes were sent, and a HEAD "
-            f"says that it has {found.size}"
+            f"it reports the object as stored, of which {info.size} bytes were sent, but by a HEAD "
+            f"it has {found.size}"
         )
     return info
 
 
 def sign_deletes_with_md5(client: Any, *, alone: bool) -> None:
-    """Adds Content-MD5 to DeleteObjects; `alone` removes the checksum that newer clients send."""
+    """Add Content-MD5 to DeleteObjects; `alone` removes the checksum that newer clients send."""
 
     def add(request: Any, **_: Any) -> None:
         request.headers["Content-MD5"] = _md5(request.body)

@@ -1,6 +1,6 @@
 """Makes a signed GET as an S3 client would send it, without most of the client's work.
 
-Endpoint, bucket addressing and the signature's scope are the same at every GET and are taken once
+Endpoint, bucket addressing and the signature's scope are equal for every GET and are taken once
 from a URL that the client signed. Its signer, credentials and connections are used, so that time
 limits, TLS and proxies are the client's.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from botocore.awsrequest import AWSPreparedRequest
 
 PLAIN_KEY = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*")
-"""Keys without characters to escape, and without parts that a server might take for `..`."""
+"""Keys without characters to escape, and without parts that a server might treat as `..`."""
 
 PROBE_KEY = "k"
 """The key of the signed URL for `target_of`."""

@@ -29,6 +29,6 @@ def parsed_timestamp(text: str) -> datetime:
         if _ISO.fullmatch(text):
             return datetime.fromisoformat(text)
     except ValueError:
-        pass  # no such day: the general parser raises the error
+        pass  # not a valid day: the general parser raises the error
     parsed: datetime = parse_timestamp(text)
     return parsed

@@ -20,7 +20,7 @@ from rsm_backends.s3_requests import Head, S3Requests, confirmed, translated
 from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 UPLOAD_PAGES_MAX = 1000
-"""Pages of uploads that are read before the list is called endless."""
+"""The pages of uploads after which a list counts as endless."""
 
 _NOT_KNOWN = ("InvalidRequest", "InvalidArgument", "NotImplemented")
 
@@ -31,7 +31,7 @@ class S3Uploads:
     def __init__(self, requests: S3Requests, head: Head) -> None:
         self._requests = requests
         self._head = head
-        # True while the store is thought to support FULL_OBJECT: until an answer shows otherwise.
+        # True until an answer shows that the store does not support FULL_OBJECT.
         self._full_object_checksums = requests.has_checksums
 
     async def start_multipart(self, key: str) -> str:
@@ -138,7 +138,7 @@ class S3Uploads:
         return tuple(await self._uploads(prefix, last=None))
 
     async def _uploads(self, prefix: str, *, last: str | None) -> list[UnfinishedUpload]:
-        """Reads page by page, up to the page on which keys behind `last` begin."""
+        """Read page by page, up to the page on which keys after `last` begin."""
         found: list[UnfinishedUpload] = []
         markers: dict[str, str] = {}
         asked: Asked = self._requests.asked("list uploads", prefix)

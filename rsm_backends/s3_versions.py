@@ -11,9 +11,9 @@ from rsm_backends.s3_requests import S3Requests
 from rsm_backends.store import VERSIONS_MAX, ObjectVersion, VersionPage
 
 VERSION_PAGES_MAX = 1000
-"""Pages of versions that are read before the list is called endless."""
+"""The pages of versions after which a list counts as endless."""
 _BETWEEN = "\n"
-"""Stands in a cursor between key and version id; keys have printable characters only."""
+"""The separator in a cursor between key and version id; keys have printable characters only."""
 
 
 async def list_versions(requests: S3Requests, key: str) -> tuple[ObjectVersion, ...]:

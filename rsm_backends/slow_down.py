@@ -5,7 +5,7 @@ from __future__ import annotations
 from kafka_formats.errors import RetryLater
 
 PAUSE_S_MAX = 10.0
-"""The longest pause taken, whatever a store asks for; the caller decides about longer ones."""
+"""The longest pause made, even if a store asks for more; the caller decides about longer ones."""
 
 
 class SlowDown(RetryLater):
@@ -16,12 +16,12 @@ class SlowDown(RetryLater):
         self.pause_s = pause_s
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Keep both arguments when the error crosses a process border."""
+        """Keep both arguments when the error is passed to a different process."""
         return SlowDown, (str(self), self.pause_s)
 
 
 def told_pause_s(header: object) -> float:
-    """Seconds of a Retry-After header; 0 if it is absent, a date or nonsense."""
+    """The seconds of a Retry-After header; 0 if it is absent, a date or not valid."""
     text = str(header or "").strip()
     if not text.isascii() or not text.isdigit():
         return 0.0

@@ -1,19 +1,19 @@
-"""The object store port: everything Strandline asks of S3, a file system or a test double.
+"""The object store port: all operations that Strandline needs of S3, a file system or a fake.
 
 Keys are text with `/` between parts. Every write is whole or absent: no reader ever sees half an
 object. All methods raise only errors of `kafka_formats.errors`:
 
-    RetryLater      throttled, timed out, cut off, or an answer that is not the store's: repeat
-                    (reads always; writes after a look)
+    RetryLater      throttled, timed out, truncated, or an answer that is not the store's: repeat
+                    (reads always; writes after a check)
     NotFound        no such object or upload
-    AlreadyExists   create-only met an existing object; never repeat
-    Conflict        a replacement met another object than the one to replace; never repeat
+    AlreadyExists   create-only found an existing object; never repeat
+    Conflict        a replacement found a different object than the one to replace; never repeat
     CorruptData     the store's or our checksum does not fit the bytes
     Refused         credentials or permissions
     InvalidRequest  a key or range that no store accepts, or a bucket that does not exist
 
-Writes are idempotent as long as the bytes are the same; `create_only` writes are settled, when
-their answer is lost, by `head` and a comparison of `crc32c` and `size`.
+Writes are idempotent as long as the bytes are equal; a `create_only` write whose answer is lost is
+settled by `head` and a comparison of `crc32c` and `size`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from kafka_formats.crc32c import Buffer
 class ObjectInfo(NamedTuple):
     """The store's description of an object.
 
-    `size` in bytes; `crc32c` of the whole object, or None where the store did not keep it;
-    `last_modified_ms` since the epoch by the store's clock; `etag` opaque.
+    `size` in bytes; `crc32c` of the whole object, or None if the store did not keep it;
+    `last_modified_ms` is Unix time by the store's clock; `etag` is opaque.
     """
 
     key: str
@@ -99,21 +99,21 @@ class VersionPage:
 
 
 class ObjectStore(Protocol):
-    """The port. Implementations: memory, filesystem, s3. What goes around one: `store_wrapper`."""
+    """The port. Implementations: memory, filesystem, s3. Wrappers around one: `store_wrapper`."""
 
     async def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
     ) -> ObjectInfo:
         """Write a whole object durably; `crc32c` of `data` is checked before it counts.
 
-        Survives a crash once returned. Safe to repeat unless `create_only`.
+        It survives a crash once this has returned. Safe to repeat unless `create_only`.
         """
 
     async def replace(self, key: str, data: bytes, *, crc32c: int, etag: str) -> ObjectInfo:
-        """Compare and set: as `put`, but only if the object there has this `etag` (of `head`).
+        """Compare and set: as `put`, but only if the present object has this `etag` (of `head`).
 
-        If many replace one object at once, exactly one wins. Conflict(CHANGED) if the object was
-        changed or deleted meanwhile; then nothing was written.
+        If several callers replace one object at once, exactly one succeeds. Conflict(CHANGED) if
+        the object was changed or deleted in between; then nothing was written.
         """
 
     def get(self, key: str, *, start: int = 0, end: int | None = None) -> AsyncIterator[bytes]:
@@ -130,14 +130,14 @@ class ObjectStore(Protocol):
     ) -> ListPage:
         """List keys that start with `prefix`, at most `limit` (1 to 1000), in UTF-8 byte order.
 
-        `cursor` is a page's `next_cursor`, or any key: the list continues behind it. Keys written
+        `cursor` is a page's `next_cursor`, or any key: the list continues after it. Keys written
         during a list may be missing from its later pages.
         """
 
     async def list_folders(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> FolderPage:
-        """List the folders directly below `prefix`: keys that start with it, cut behind the next
+        """List the folders directly below `prefix`: keys that start with it, cut after the next
         slash, each once, in UTF-8 byte order. `cursor` is a page's `next_cursor`.
 
         A page has at most `limit` (1 to 1000), and may have fewer, or none, before the last.
@@ -190,16 +190,17 @@ class ObjectStore(Protocol):
     async def versions_below(
         self, prefix: str, *, cursor: str | None = None, limit: int = 1000
     ) -> VersionPage:
-        """List the versions, the one that `get` reads too, and delete markers of keys that start
-        with `prefix`, at most `limit` (1 to 1000), by key. `cursor` is a page's `next_cursor`.
+        """List the versions, including the one that `get` reads, and delete markers of keys that
+        start with `prefix`, at most `limit` (1 to 1000), by key. `cursor`: a page's `next_cursor`.
 
-        Empty if the store keeps no versions. Versions made or deleted during a list may be missing
-        from its later pages.
+        Empty if the store keeps no versions. Versions created or deleted during a list may be
+        missing from its later pages.
         """
 
     async def delete_version(self, key: str, version_id: str) -> None:
-        """Delete one of `versions_below` for good; an absent one counts as deleted. The last delete
-        marker of a key brings its newest version back. Refused: rights, or a lock of the object's.
+        """Delete one of `versions_below` for good; an absent one counts as deleted. Deleting a
+        key's last delete marker makes its newest version visible again. Refused: permissions, or a
+        lock of the object.
         """
 
     async def close(self) -> None:
@@ -210,4 +211,4 @@ PART_BYTES_MIN = 5 * 1024 * 1024
 """The smallest part that S3 accepts, except as the last one (AWS S3 multipart limits)."""
 
 VERSIONS_MAX = 100
-"""Versions listed of one key: a segment's is written once, so more come from somebody else."""
+"""The most versions listed of one key: a segment's is written once; more are not Strandline's."""

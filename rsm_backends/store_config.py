@@ -13,11 +13,11 @@ StoreKind = Literal["s3", "filesystem", "memory"]
 AddressingStyle = Literal["auto", "path", "virtual"]
 Compatibility = Literal["delete-md5", "single-deletes", "no-checksums"]
 COMPATIBILITY: tuple[Compatibility, ...] = get_args(Compatibility)
-"""Features that a store may lack, by the value of its setting:
+"""Features that a store may lack, by the value of the setting:
 
     delete-md5      DeleteObjects is refused without Content-MD5
     single-deletes  there is no DeleteObjects: objects are deleted one by one
-    no-checksums    CRC32C in headers is refused: bodies go with Content-MD5 instead
+    no-checksums    CRC32C in headers is refused: bodies are sent with Content-MD5 instead
 """
 
 
@@ -38,12 +38,12 @@ class StoreLocation:
 class StoreConfig:
     """One entry of `[stores.NAME]`.
 
-    `prefix` starts every key of this store (the code that makes keys puts it in front, not the
-    store). Without `access_key_id` the AWS default chain is used (environment, profile, instance).
-    `endpoint_url` None means AWS itself. `sign_payloads` puts a SHA-256 of every body under the
+    `prefix` starts every key of this store (the code that makes keys adds it, not the store).
+    Without `access_key_id` the AWS default chain is used (environment, profile, instance).
+    `endpoint_url` None means AWS itself. `sign_payloads` includes a SHA-256 of every body in the
     request's signature, for stores that refuse UNSIGNED-PAYLOAD. `deadline_s` bounds one call, its
     retries included. With `credentials_file` the keys are read from that file, again when it
-    changes; keys given beside it are used as long as the file can't be read. `aiven_keys`: for
+    changes; keys given in addition are used as long as the file can't be read. `aiven_keys`: for
     segments that Aiven's plug-in encrypted, ids of key pairs with the files of their private keys.
     """
 

@@ -1,10 +1,10 @@
 """The threads in which a file system's calls block, and the watch over calls that hang there.
 
-A call that is given up continues in its thread: nothing can end a system call on a mount that
-hangs; behind that it changes nothing more (`hung_calls.py`). A warning is logged when it has hung
-for long, and when it ends. While all threads hang, new calls are refused, so that neither threads
-nor waiting calls grow in number. Python waits for these threads when a process exits: one that has
-to end whatever hangs uses `rlm.control.process_end`.
+A call that is given up continues in its thread, since nothing can end a system call on a mount that
+hangs; when that ends, it changes nothing more (`hung_calls.py`). A warning is logged when a call
+has hung for long, and when it ends. While all threads hang, new calls are refused, so that neither
+threads nor waiting calls increase in number. Python waits for these threads when a process exits:
+one that has to end in any case uses `rlm.control.process_end`.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from kafka_formats.errors import RetryLater
 from rsm_backends.hung_calls import run_until
 
 HANGS_AFTER_S = 5.0
-"""Time after which a call that was given up counts as hanging."""
+"""The time after which a call that was given up counts as hanging."""
 CLOSE_DEADLINE_S = HANGS_AFTER_S
-"""The deadline of `close` for calls under way, which nobody waits for any more."""
+"""The deadline of `close` for calls under way, whose callers no longer wait."""
 REFUSED_RETRY_MS = 10_000
 
 _Answer = TypeVar("_Answer")
@@ -35,7 +35,7 @@ _pools: WeakSet[StoreThreads] = WeakSet()
 
 
 def hanging_calls() -> Counter[str]:
-    """Calls of this process that hang now, by the name that their `StoreThreads` has."""
+    """The number of this process's calls that hang now, by the name of their `StoreThreads`."""
     found: Counter[str] = Counter()
     for pool in _pools:
         found[pool.name] += pool.hanging
@@ -43,7 +43,7 @@ def hanging_calls() -> Counter[str]:
 
 
 class StoreThreads:
-    """At most `threads_max` threads. `name` says which store, for messages."""
+    """At most `threads_max` threads. `name` identifies the store, for messages."""
 
     def __init__(self, name: str, threads_max: int) -> None:
         self.name = name
@@ -57,20 +57,20 @@ class StoreThreads:
 
     @property
     def hanging(self) -> int:
-        """Threads whose call was given up long ago and has not ended."""
+        """The number of threads whose call was given up long ago and has not ended."""
         return len(self._hanging)
 
     async def run(self, what: str, work: Callable[[], _Answer]) -> _Answer:
-        """Runs `work` in a thread and returns its result. RetryLater at once while all threads
-        hang, and for calls that `close` finds before they began or that come after it; a call that
-        is cancelled before it began never begins.
+        """Run `work` in a thread and return its result. RetryLater at once while all threads hang,
+        and for calls that have not begun at `close` or come after it; a call that is cancelled
+        before it began never begins.
         """
         if self._closed:
             raise self._is_closed()
         if self.hanging >= self._threads_max:
             raise RetryLater(
                 f"all {self._threads_max} threads of {self.name} hang in calls that were given "
-                "up: look whether its disk or mount answers (df, dmesg)",
+                "up: check that its disk or mount answers (df, dmesg)",
                 retry_after_ms=REFUSED_RETRY_MS,
             )
         given_up = threading.Event()
@@ -83,7 +83,7 @@ class StoreThreads:
             given_up.set()
             task = asyncio.current_task()
             if future.cancelled() and task is not None and not task.cancelling():
-                raise self._is_closed() from None  # nobody cancelled the caller
+                raise self._is_closed() from None  # the caller itself was not cancelled
             if future.running():
                 loop = asyncio.get_running_loop()
                 loop.call_later(HANGS_AFTER_S, self._look, future, what)
@@ -103,7 +103,7 @@ class StoreThreads:
             self._hanging.add(future)
         _log.warning(
             "%s: a call was given up and hangs in the file system (%s); %d of %d threads hang: "
-            "look whether its disk or mount answers",
+            "check that its disk or mount answers",
             self.name, what, self.hanging, self._threads_max,
         )  # fmt: skip
         future.add_done_callback(self._ended)
@@ -116,8 +116,8 @@ class StoreThreads:
     async def close(self) -> bool:
         """Wait for the calls under way, `CLOSE_DEADLINE_S` at most, and not for those that hang.
 
-        True when all have ended; those that have not go on in their threads, and calls that have
-        not begun by then never begin.
+        True if all have ended; the others go on in their threads, and calls that have not begun by
+        then never begin.
         """
         self._closed = True
         self._threads.shutdown(wait=False)
@@ -127,11 +127,11 @@ class StoreThreads:
         for future, waiting in left.items():
             future.cancel()
             if not waiting.cancel() and not waiting.cancelled():
-                waiting.exception()  # told to whoever made the call
+                waiting.exception()  # marked as retrieved: the caller got it
         hanging = sum(future.running() for future in tuple(self._under_way))
         if hanging:
             _log.warning(
-                "%s: closed while %d %s in the file system: look whether its disk or mount answers",
+                "%s: closed while %d %s in the file system: check that its disk or mount answers",
                 self.name, hanging, "call hangs" if hanging == 1 else "calls hang",
             )  # fmt: skip
         else:

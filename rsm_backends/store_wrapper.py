@@ -1,8 +1,8 @@
-"""The base of every store that wraps another one.
+"""The base of every store that wraps a different one.
 
-The port's methods are spelled out once, here. Each becomes one of two calls: `_answer`, awaited for
-its answer, or `_stream`, read piece by piece. A wrapper adds what it is for to these two, and
-overrides a method of the port only where that method needs something of its own.
+The port's methods are listed once, here. Each becomes one of two calls: `_answer`, awaited for its
+answer, or `_stream`, read piece by piece. A wrapper overrides these two, and a method of the port
+only if that method needs something special.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ _Answer = TypeVar("_Answer")
 _Coming = Coroutine[Any, Any, _Answer]
 
 Send = Callable[[ObjectStore], Coroutine[Any, Any, _Answer]]
-"""Makes a call on a store, at each time anew."""
+"""Makes a call on a store, a new one each time."""
 Read = Callable[[ObjectStore, int], AsyncIterator[bytes]]
-"""Opens a stream of a store from a byte on, at each time anew."""
+"""Opens a stream of a store from a byte on, a new one each time."""
 
 
 @dataclass(slots=True)
 class PortCall:
-    """One call of the port; not frozen, since one is made at every call.
+    """One call of the port; not frozen, since each call creates one.
 
-    `operation` is the method's name; `key` its key or prefix, of several keys the first, of none
-    "". `body_bytes` are what it sends; None: it sends no body. A stream has the bytes [start, end);
-    `end` None means to the end.
+    `operation` is the method's name; `key` its key or prefix, the first of several keys, "" for no
+    key. `body_bytes` is the size of the body; None: it sends no body. A stream has the bytes
+    [start, end); `end` None means up to the end.
     """
 
     operation: str
@@ -51,12 +51,12 @@ class PortCall:
     end: int | None = None
 
     def __str__(self) -> str:
-        """The call in words, for messages: put of 'a'. Made only when there is a message."""
+        """The call in words, for messages: put of 'a'. Created only when there is a message."""
         return self.words.format(shown(self.key))
 
 
 class PortCalls(ABC):
-    """The whole port, brought to `_answer` and `_stream`."""
+    """The whole port, reduced to `_answer` and `_stream`."""
 
     @abstractmethod
     def _answer(self, call: PortCall, send: Send[_Answer]) -> _Coming[_Answer]: ...
@@ -67,7 +67,7 @@ class PortCalls(ABC):
     @abstractmethod
     async def close(self) -> None: ...
 
-    # Plain functions that return the coroutine: one frame less to each await of a part or a range.
+    # Plain functions that return the coroutine: one frame less at each await of a part or a range.
 
     def put(
         self, key: str, data: bytes, *, crc32c: int, create_only: bool = False
@@ -191,15 +191,13 @@ class PortCalls(ABC):
 
 
 class StoreWrapper(PortCalls):
-    """A wrapper of a store: every call passes to the store within, as long as nothing is
-    overridden.
-    """
+    """A wrapper of a store: passes every call to the inner store unless a subclass overrides it."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
     def __repr__(self) -> str:
-        """The store within."""
+        """The class, and the inner store."""
         return f"{type(self).__name__}({self._store!r})"
 
     def _answer(self, call: PortCall, send: Send[_Answer]) -> _Coming[_Answer]:  # noqa: ARG002
@@ -209,5 +207,5 @@ class StoreWrapper(PortCalls):
         return read(self._store, call.start)
 
     async def close(self) -> None:
-        """Close the store within."""
+        """Close the inner store."""
         await self._store.close()

@@ -1,4 +1,4 @@
-"""Reading a store's streams to the end, or leaving them early without leaking a connection."""
+"""Reads a store's streams to the end, or leaves them early without leaking a connection."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def closing_stream(
 ) -> AbstractAsyncContextManager[AsyncIterator[_Item]]:
     """Close `stream` at the end of the block, so that its connection is free at once.
 
-    An abandoned stream would be closed, too, but only when the garbage collector finds it.
+    An abandoned stream would be closed too, but only when the garbage collector finds it.
     """
     if not hasattr(stream, "aclose"):
         return nullcontext(stream)

@@ -1,17 +1,17 @@
 """Unfinished multipart uploads of the filesystem store: the blocking half.
 
     <root>/.strandline/uploads/<id>/
-        key              the object's key
-        data             the bytes; the place of part n is at (n - 1) x stride
-        stride           a symbolic link whose target is a number: the size of the first part sent
-        claimed-<n>      a writer has taken the place of part n; no other writer may use it
-        <n>-<size>-<crc> part n: a link to `data` if it is whole in its place, else its bytes
+    key              the object's key
+    data             the bytes; the place of part n is at (n - 1) x stride
+    stride           a symbolic link whose target is a number: the size of the first part sent
+    claimed-<n>      a writer has taken the place of part n; no other writer may use it
+    <n>-<size>-<crc> part n: a link to `data` if it is whole in its place, else its bytes
 
 Parts are written to their places at once, and `data` becomes the object: no byte is written twice.
-A part that does not fit its place (the last one came first), or is sent again, becomes a file of
-its own; the upload is then joined into a new file. Order of a completion, safe against a crash:
+A part that does not fit its place (the last one came first), or is sent again, becomes its own
+file; the upload is then joined into a new file. Order of a completion, safe against a crash:
 
-1. `data` is locked, so that nobody writes to it any more; its parts are read and their checksums
+1. `data` is locked, so that it is no longer written; its parts are read and their checksums
    compared;
 2. it gets a second name: from now on it is never written to, and never completed in place again;
 3. as for every object (`rsm_backends.object_files`): fsync, name, fsync of the folders;
@@ -48,7 +48,7 @@ from rsm_backends.object_files import (
 from rsm_backends.store import ObjectInfo, UnfinishedUpload, UploadedPart
 
 PLACED_BYTES_MAX = 1 << 40
-"""End of the places that are used: file systems bound the size of a file, holes included."""
+"""The end of the places that are used: file systems bound the size of a file, holes included."""
 
 _ABORT_ATTEMPTS_MAX = 10
 _ID_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
@@ -78,7 +78,7 @@ class UploadFiles:
         return folder.name
 
     def put_part(self, key: str, upload_id: str, part: UploadedPart, data: Buffer) -> None:
-        """Keep a part. Not synced: nothing is promised before the upload completes."""
+        """Keep a part. Not synced: durability is promised only when the upload completes."""
         folder = self._folder(key, upload_id)
         try:
             if not _put_in_place(folder, part, data):
@@ -124,7 +124,7 @@ class UploadFiles:
         size = sum(source.part.size for source in sources)
         if os.fstat(fd).st_size != size:
             os.ftruncate(fd, size)  # drops parts that were sent but are not named
-        # It stays if a later step fails: it tells the next attempt that step 2 was done.
+        # It stays if a later step fails: it shows the next attempt that step 2 was done.
         second_name = self._second_name(folder)
         with suppress(FileNotFoundError):
             os.unlink(second_name)
@@ -158,14 +158,14 @@ class UploadFiles:
 
     def abort(self, key: str, upload_id: str) -> None:
         """Drop an upload; an unknown one counts as dropped."""
-        for _ in range(_ABORT_ATTEMPTS_MAX):  # a late part may arrive while we remove
+        for _ in range(_ABORT_ATTEMPTS_MAX):  # a late part may arrive during the removal
             try:
                 folder = self._folder(key, upload_id)
             except NotFound:
                 return
             Path(self._second_name(folder)).unlink(missing_ok=True)
-            # The key goes last: a half-removed upload is still listed and aborted again.
-            with suppress(FileNotFoundError):  # another one aborts it, too
+            # The key is removed last: a half-removed upload is still listed and aborted again.
+            with suppress(FileNotFoundError):  # a different process aborts it at the same time
                 for name in os.listdir(folder):
                     if name != _KEY:
                         (folder / name).unlink(missing_ok=True)
@@ -198,7 +198,7 @@ class UploadFiles:
 
 
 class _Source:
-    """The bytes of a stored part: in their place in `data`, or in a file of their own."""
+    """The bytes of a stored part: in their place in `data`, or in their own file."""
 
     def __init__(self, folder: Path, data_fd: int, part: UploadedPart, key: str) -> None:
         self.part = part
@@ -215,7 +215,7 @@ class _Source:
 
     def checked_pieces(self) -> Iterator[memoryview]:
         """The part's bytes; CorruptData at their end if the CRC32C does not match. A piece is valid
-        until the next is asked for.
+        until the next one is requested.
         """
         crc32c = 0
         for piece in self._pieces():
@@ -230,7 +230,7 @@ class _Source:
             )
 
     def _pieces(self) -> Iterator[memoryview]:
-        # One buffer for all of them: fresh memory for each costs more than the reading.
+        # One buffer for all of them: new memory for each costs more than reading it.
         buffer = memoryview(bytearray(READ_BYTES))
         fd = self._data_fd if self.in_place else os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -247,13 +247,13 @@ class _Source:
 
 
 def _put_in_place(folder: Path, part: UploadedPart, data: Buffer) -> bool:
-    """Writes a part to its place in `data`; False if it has to be a file of its own."""
+    """Write a part to its place in `data`; False if it has to be its own file."""
     stride = _agreed_stride(folder, part.size)
     position = (part.number - 1) * stride
     if part.size > stride or position + part.size > PLACED_BYTES_MAX:
         return False
     with _opened_data(folder) as fd:
-        # The lock is shared among writers; a completion holds it alone.
+        # Writers share the lock; a completion holds it exclusively.
         if not _locked(fd, fcntl.LOCK_SH) or not _is_unnamed_elsewhere(fd, folder):
             return False
         claim = folder / f"claimed-{part.number}"
@@ -302,7 +302,7 @@ def _opened_data(folder: Path) -> Iterator[int]:
 
 
 def _locked(fd: int, how: int) -> bool:
-    """Locks `fd` until it is closed; False if the file system has no locks."""
+    """Lock `fd` until it is closed; False if the file system has no locks."""
     try:
         fcntl.flock(fd, how)
     except OSError as error:

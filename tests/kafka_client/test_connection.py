@@ -149,7 +149,7 @@ async def test_bytes_behind_an_answer_are_corrupt_data() -> None:
     frame = RawFrame(struct.pack(">i", len(whole)) + whole)
     async with fake_broker({MetadataRequest: lambda _: frame}) as broker:
         connection = await connect(broker.endpoint())
-        with pytest.raises(CorruptData, match="1 bytes behind its end"):
+        with pytest.raises(CorruptData, match="1 bytes after its end"):
             await ask(connection)
 
 

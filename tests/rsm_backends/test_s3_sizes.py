@@ -14,9 +14,9 @@ from tests.rsm_backends.test_s3 import Answer, FakeClient, fake_store, refusal
     ("found", "wrong"),
     [
         ({"ETag": "e", "ContentLength": 4}, None),
-        ({"ETag": "e", "ContentLength": 3}, "4 bytes were sent, and a HEAD says that it has 3"),
-        ({"ETag": "e", "ContentLength": 5}, "4 bytes were sent, and a HEAD says that it has 5"),
-        (refusal("NoSuchKey", 404), "a HEAD finds none"),
+        ({"ETag": "e", "ContentLength": 3}, "4 bytes were sent, but by a HEAD it has 3"),
+        ({"ETag": "e", "ContentLength": 5}, "4 bytes were sent, but by a HEAD it has 5"),
+        (refusal("NoSuchKey", 404), "a HEAD does not find it"),
     ],
 )
 async def test_of_a_store_without_checksums_the_size_is_asked_for(

@@ -412,7 +412,7 @@ def test_an_object_that_the_store_refuses_is_unread_and_hides_no_damage(
     segment, damaged = tier.segments("orders")[:2]
 
     def archived(*_: object) -> bytes:
-        raise Refused("GetObject: the store said InvalidObjectState")
+        raise Refused("GetObject: the store answered InvalidObjectState")
 
     monkeypatch.setattr(SegmentObjects, "stored_indexes", archived)
     verdict = scrub(tier, segment)

@@ -86,7 +86,7 @@ async def test_nobody_but_a_peer_sends_one(caplog: pytest.LogCaptureFixture) -> 
         answer = frames.decode_response(Api.ENVELOPE, 0, await read_frame(reader))
         writer.close()
         assert (answer["error_code"], answer["response_data"]) == (31, None)
-        assert "sent ENVELOPE that is refused: only peers may" in caplog.text
+        assert "sent ENVELOPE, which is refused: only peers may" in caplog.text
         with pytest.raises(PeerFailedError) as wrong:
             await node.send(SaslCredentials(PLAIN, PEER_USER, "another secret, also a long one"))
         assert not wrong.value.sent

@@ -259,7 +259,7 @@ async def test_more_requests_than_may_be_under_way_wait_their_turn(serve: Serve)
         (b"GET / HTTP/1.1\r\n\r\n", "announced a request of 1195725856 bytes"),
         (struct.pack(">i", 2**31 - 1), "announced a request of 2147483647 bytes"),
         (struct.pack(">i", -1) + b"x", "announced a request of -1 bytes"),
-        (struct.pack(">i", 70_000), "8 to 16384 are taken"),
+        (struct.pack(">i", 70_000), "8 to 16384 are accepted"),
         (SIZE.pack(12) + b"\0\x03\0\x0c\0\0\0\x01\0\x09ab", "a value ends at byte"),
         (SIZE.pack(10) + b"\0\x63\0\0\0\0\0\x01\xff\xff", "sent API key 99"),
         (SIZE.pack(10) + b"\0\x03\0\x63\0\0\0\x01\xff\xff", "in version 99"),
@@ -337,7 +337,7 @@ async def test_only_peers_may_take_part(
     if api is Api.PRODUCE:
         (answer,) = answer["responses"][0]["partition_responses"]
     assert answer["error_code"] == 31
-    assert f"sent {api.name} that is refused: only peers may" in caplog.text
+    assert f"sent {api.name}, which is refused: only peers may" in caplog.text
     assert (served.server.asked, served.server.produced, served.server.proposed) == ([], [], [])
 
 

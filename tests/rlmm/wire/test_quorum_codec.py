@@ -280,7 +280,7 @@ def vote_body() -> Any:
 
 @pytest.mark.parametrize("cluster_id", ["another", None])
 def test_a_request_of_another_cluster_is_refused(cluster_id: str | None) -> None:
-    with pytest.raises(RequestRefusedError, match="in each meta.properties") as refused:
+    with pytest.raises(RequestRefusedError, match="the cluster in each meta") as refused:
         CODEC.read_request(Api.VOTE, {**vote_body(), "cluster_id": cluster_id})
     assert refused.value.code.name == "inconsistent_cluster_id"
 

@@ -117,4 +117,4 @@ async def test_who_does_not_log_in_changes_nothing(
             *("--controller-directory-id", str(moved.directory_id)),
         )
     assert voters(leader) == [1, 2, 3]
-    assert "REMOVE_RAFT_VOTER that is refused: only peers may" in caplog.text
+    assert "REMOVE_RAFT_VOTER, which is refused: only peers may" in caplog.text

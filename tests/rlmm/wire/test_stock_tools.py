@@ -218,7 +218,7 @@ async def test_a_producer_that_is_no_peer_is_refused(
     assert error is not None
     assert error.name() == "CLUSTER_AUTHORIZATION_FAILED"
     assert leader.log.describe().log_end_offset == end
-    assert "PRODUCE that is refused: only peers may" in caplog.text
+    assert "PRODUCE, which is refused: only peers may" in caplog.text
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", SCRAM])
