@@ -56,7 +56,7 @@ _TEXT_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Told(Generic[Part]):
+class NodeAnswer(Generic[Part]):
     """One node's part, or the reason why it has none (`silence`, `text`). `as_of_ms`: when the part
     arrived, by this node's clock.
     """
@@ -69,7 +69,7 @@ class Told(Generic[Part]):
     metadata_offset: int | None = None
 
 
-def parts_of(told: Sequence[Told[Part]]) -> list[Part]:
+def parts_of(told: Sequence[NodeAnswer[Part]]) -> list[Part]:
     """The parts of the nodes that answered."""
     return [each.part for each in told if each.part is not None]
 
@@ -95,7 +95,7 @@ class Question(Generic[Part]):
 
 async def ask_all(
     request: Request, question: Question[Part], own: Callable[[], Awaitable[Part]]
-) -> list[Told[Part]]:
+) -> list[NodeAnswer[Part]]:
     """Every registered node's part, by node id; `own` makes this node's.
 
     Conflict: the request comes from a different node. RetryLater: too many views are being made; a
@@ -115,7 +115,7 @@ async def ask_all(
 
 async def _told(
     request: Request, question: Question[Part], own: Callable[[], Awaitable[Part]]
-) -> list[Told[Part]]:
+) -> list[NodeAnswer[Part]]:
     context = context_in(request)
     me = context.identity.node_id
     slots = asyncio.Semaphore(context.limits.view_nodes_parallel_max)
@@ -136,15 +136,15 @@ async def _told(
     return sorted([*mine, *await asked], key=lambda each: each.node_id)
 
 
-async def _own(request: Request, me: int, own: Callable[[], Awaitable[Part]]) -> Told[Part]:
+async def _own(request: Request, me: int, own: Callable[[], Awaitable[Part]]) -> NodeAnswer[Part]:
     try:
         part = await own()
     except RetryLater as error:
-        return Told(me, None, Silence.FAILED, str(error))
+        return NodeAnswer(me, None, Silence.FAILED, str(error))
     offset = request.scope[
         METADATA_OFFSET_SCOPE_KEY
     ]  # the offset of the facts, which may be kept ones
-    return Told(me, part, None, None, context_in(request).now_ms(), offset)
+    return NodeAnswer(me, part, None, None, context_in(request).now_ms(), offset)
 
 
 async def _asked(
@@ -153,7 +153,7 @@ async def _asked(
     question: Question[Part],
     caller: Vouched,
     slots: asyncio.Semaphore,
-) -> Told[Part]:
+) -> NodeAnswer[Part]:
     try:
         async with slots:
             reply = await _reply(context, node, question, caller)
@@ -161,10 +161,10 @@ async def _asked(
     except _SilentError as error:
         context.metrics.http.asked(error.silence)
         context.silent_nodes.tell(node.node_id, f"{error.silence}: {error}")
-        return Told(node.node_id, None, error.silence, str(error))
+        return NodeAnswer(node.node_id, None, error.silence, str(error))
     context.metrics.http.asked(None)
     context.silent_nodes.tell(node.node_id, None)
-    return Told(node.node_id, part, None, None, context.now_ms(), reply.metadata_offset)
+    return NodeAnswer(node.node_id, part, None, None, context.now_ms(), reply.metadata_offset)
 
 
 async def _reply(

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from api.http.asking_all import Told
+from api.http.asking_all import NodeAnswer
 from api.metrics.metrics import Silence
 from api.models.base import Wire
 
@@ -38,7 +38,7 @@ class NodePartView(Wire):
     ]
 
     @classmethod
-    def all_of(cls, told: Sequence[Told[Any]]) -> list[NodePartView]:
+    def all_of(cls, told: Sequence[NodeAnswer[Any]]) -> list[NodePartView]:
         """The parts of all nodes, by node id."""
         return [
             cls.of(

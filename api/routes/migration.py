@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Request
 
 from api.http.admission import Context, require
-from api.http.asking_all import Question, Told, ask_all
+from api.http.asking_all import NodeAnswer, Question, ask_all
 from api.http.audited_change import audited
 from api.http.context import ApiContext
 from api.http.gate import METADATA_OFFSET_SCOPE_KEY
@@ -160,7 +160,7 @@ def _other_releases(releases: Mapping[int, str], own: str) -> Iterator[str]:
         )
 
 
-async def _ask_all(request: Request, context: ApiContext) -> list[Told[NodeMigrationView]]:
+async def _ask_all(request: Request, context: ApiContext) -> list[NodeAnswer[NodeMigrationView]]:
     async def own() -> NodeMigrationView:
         return _of_node(context)
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from kafka_formats.kafka_uuid import Uuid
-from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
+from rlmm.records.node_facts import NO_FACTS, NodeFacts
 from rlmm.segment import Incarnation
 
 
@@ -92,7 +92,7 @@ class Identity:
     cluster_id: str
     kafka_cluster_id: str | None
     incarnation: Incarnation
-    facts: NodeFacts = NOTHING_TOLD
+    facts: NodeFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)

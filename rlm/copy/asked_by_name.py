@@ -19,7 +19,7 @@ from rlm.leadership.unseen_disk import EpochAt
 from rlm.local_log.log_dir import LocalPartition
 from rlm.local_log.replica_directory import why_another
 
-Said = TypeVar("Said")
+Found = TypeVar("Found")
 
 
 async def word_of(broker: BrokerPort, local: LocalPartition) -> BrokerWord:
@@ -52,9 +52,9 @@ async def _ask(
     broker: BrokerPort,
     local: LocalPartition,
     ask: Callable[
-        [Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Said | NotLeading | NoAnswer]]
+        [Sequence[TopicPartition]], Awaitable[dict[TopicPartition, Found | NotLeading | NoAnswer]]
     ],
-) -> Said | NotLeading | NoAnswer:
+) -> Found | NotLeading | NoAnswer:
     name = (local.partition.topic, local.partition.partition)
     said = (await ask([name])).get(name, LEFT_OUT)
     if isinstance(said, NotLeading | NoAnswer):

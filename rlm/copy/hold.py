@@ -415,7 +415,7 @@ class Hold:
             was = LastSeen(unit.next_base_offset, unit.leader_epochs)
             proof, waits = orders.proof(unit.partition, was), orders.may_yet_prove(unit.partition)
             try:
-                told = directory.as_batches_tell(doubted := now, proof, may_cut=not waits)
+                told = directory.rebuild_from_batches(doubted := now, proof, may_cut=not waits)
                 now = told.unit
                 if told.rest is not None:
                     passed.released.append(released(told.rest, Release.DIVERGED))

@@ -241,7 +241,7 @@ class Mender:
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _ReplicaAnswer:
     """A replica's answer: `extent` of its log, None without an answer; `wrong`: the reason for
     that, or for a batch in it that was refused.
     """
@@ -277,7 +277,7 @@ class _Asking:
     limits: MendLimits
     path: Path
     not_all: str = ""
-    _said: dict[int, _Said] = field(default_factory=dict)
+    _said: dict[int, _ReplicaAnswer] = field(default_factory=dict)
     _bytes: int = 0
     _bytes_from: Counter[int] = field(default_factory=Counter)
     """Bytes taken from each replica; those from held segments count for `HERE`."""
@@ -364,11 +364,11 @@ class _Asking:
         gone = without(damage.missing, damage.doubtful)
         return replace(damage, gone=without(gone, ((e.start, e.end - 1) for e in extents)))
 
-    async def _ask(self, replicas: ReplicasPort, node_id: int) -> _Said:
+    async def _ask(self, replicas: ReplicasPort, node_id: int) -> _ReplicaAnswer:
         """Take the batches that one replica has in any of the remaining holes."""
         extent = await replicas.extent(node_id, self.partition)
         if isinstance(extent, NoAnswer):
-            return _Said(None, extent.reason)
+            return _ReplicaAnswer(None, extent.reason)
         wrong = ""
         for first, last in self.damage.missing:
             last = min(last, self.damage.asked_below - 1, extent.end - 1)
@@ -378,12 +378,12 @@ class _Asking:
             while not walk.done:
                 answer = await replicas.fetch(node_id, self.partition, walk.question)
                 if isinstance(answer, NoAnswer):
-                    return _Said(extent, wrong or answer.reason)
+                    return _ReplicaAnswer(extent, wrong or answer.reason)
                 data = b"" if isinstance(answer, OutOfRange) else answer.data
                 if await self._keep(node_id, walk, data):
                     break
             wrong = wrong or walk.wrong
-        return _Said(extent, wrong)
+        return _ReplicaAnswer(extent, wrong)
 
     def _free_from(self, at: int) -> int | None:
         """The lowest first offset that a batch containing `at` may have; None if the offsets below

@@ -15,7 +15,7 @@ from kafka_formats import leader_epoch_checkpoint
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer
-from rlm.leadership.unseen_disk import ToldReplica, ToldReplicas, UnseenDisk
+from rlm.leadership.unseen_disk import ReportedReplica, ReportedReplicas, UnseenDisk
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
 NOWHERE = Path("/dev/null")
@@ -29,11 +29,11 @@ class ToldPartitions:
     """
 
     disk: UnseenDisk
-    _replicas: ToldReplicas = field(init=False)
+    _replicas: ReportedReplicas = field(init=False)
     _known: dict[TopicIdPartition, LocalPartition] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._replicas = ToldReplicas(self.disk)
+        self._replicas = ReportedReplicas(self.disk)
 
     async def ask(
         self, leaders: Collection[TopicIdPartition], words: dict[TopicIdPartition, BrokerWord]
@@ -47,7 +47,7 @@ class ToldPartitions:
         found = {}
         for tip in leaders:
             word, replica = words[tip], told.get(tip)
-            if isinstance(replica, ToldReplica):
+            if isinstance(replica, ReportedReplica):
                 found[tip] = _as_local(tip, replica), word
             elif tip in self._known:
                 found[tip] = self._known[tip], replica or word
@@ -85,7 +85,7 @@ def wrong_ids(
     return wrong
 
 
-def _as_local(tip: TopicIdPartition, told: ToldReplica) -> LocalPartition:
+def _as_local(tip: TopicIdPartition, told: ReportedReplica) -> LocalPartition:
     """The reported replica in the form of one on a shared disk: a single active segment from its
     first offset on.
     """

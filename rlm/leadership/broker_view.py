@@ -55,7 +55,7 @@ logger = logging.getLogger(__name__)
 
 Answer = TypeVar("Answer")
 Name = TypeVar("Name")
-Said = TypeVar("Said")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,9 +339,9 @@ class BrokerView:
         timestamp: int,
         isolation_level: int,
         *,
-        read: Callable[[TopicPartition, Answered], Said | NotLeading | NoAnswer],
-    ) -> dict[TopicPartition, Said | NotLeading | NoAnswer]:
-        answers: dict[TopicPartition, Said | NotLeading | NoAnswer] = {}
+        read: Callable[[TopicPartition, Answered], Found | NotLeading | NoAnswer],
+    ) -> dict[TopicPartition, Found | NotLeading | NoAnswer]:
+        answers: dict[TopicPartition, Found | NotLeading | NoAnswer] = {}
         left = iter(partitions)
         while asked := tuple(islice(left, PARTITIONS_PER_REQUEST_MAX)):
 

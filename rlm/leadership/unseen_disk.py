@@ -55,7 +55,7 @@ class UnseenDisk(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class ToldReplica:
+class ReportedReplica:
     """A replica as its broker reports it: its leader epochs, its log start (the tier included), and
     the first offset on its disk.
     """
@@ -137,7 +137,7 @@ def _take(walk: EpochWalk, answer: EpochAt | NotLeading | NoAnswer | None) -> st
 
 
 @dataclass(slots=True)
-class ToldReplicas:
+class ReportedReplicas:
     """Asks for the replicas at each look; for their epochs once in a leadership.
 
     `_epochs`: the epochs of the last look, with the leader epoch at which they were asked for.
@@ -148,7 +148,7 @@ class ToldReplicas:
 
     async def ask(
         self, words: Mapping[TopicIdPartition, Leads]
-    ) -> dict[TopicIdPartition, ToldReplica | NoAnswer]:
+    ) -> dict[TopicIdPartition, ReportedReplica | NoAnswer]:
         """Each replica as the broker reports it now."""
         names = {tip: (tip.topic, tip.partition) for tip in words}
         starts = await self.disk.log_start([*names.values()]) if names else {}
@@ -160,7 +160,7 @@ class ToldReplicas:
             if names[tip] in known and self._known(tip, word, known[names[tip]]) is None
         }
         asked = await ask_epochs(self.disk, new, known)
-        told: dict[TopicIdPartition, ToldReplica | NoAnswer] = {}
+        told: dict[TopicIdPartition, ReportedReplica | NoAnswer] = {}
         kept = {}
         for tip, word in words.items():
             start, first = known.get(names[tip]), local.get(names[tip])
@@ -173,7 +173,7 @@ class ToldReplicas:
                 told[tip] = epochs
                 continue
             kept[tip] = word.leader_epoch, epochs
-            told[tip] = ToldReplica(epochs, start.offset, max(first.offset, start.offset))
+            told[tip] = ReportedReplica(epochs, start.offset, max(first.offset, start.offset))
         self._epochs = kept
         return told
 

@@ -81,7 +81,7 @@ class HeldFound:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class RebuiltUnit:
     """A unit made from the batches of its file; `rest`: the part that nothing proves committed, and
     that the unit therefore leaves out.
     """
@@ -186,7 +186,7 @@ class HoldDirectory:
 
     def hold_left(
         self, link: ActiveLink, local: LocalPartition | None, proof: Proof, *, may_cut: bool
-    ) -> Told:
+    ) -> RebuiltUnit:
         """Make a unit of a file that was active when it was linked, and that is no longer written
         to: of the whole file or, if it `may_cut`, of the part that was surely committed. No unit if
         no offset is left to hold, or an earlier process made it already. NotCommittedError: some
@@ -196,13 +196,13 @@ class HoldDirectory:
         batches = scan_batches(link.log_path, link.base_offset, zeros_may_follow=True)
         whole = _unit_of(link, batches)
         if whole is None:
-            return Told(None)
+            return RebuiltUnit(None)
         batches = committed_batches(whole, batches, proof, may_cut=may_cut)
         rest = rest_of(whole, batches)
         unit = whole if rest is None else _unit_of(link, batches)
         assert unit is not None, "`committed_batches` raises if nothing is left"
         if rest is not None and self._has(unit):
-            return Told(None, rest)
+            return RebuiltUnit(None, rest)
         base, end, epochs = unit.base_offset, unit.next_base_offset, unit.leader_epochs
         followed_by = epoch_for_offset(link.epochs(), end)
         if followed_by is not None and followed_by > epochs[-1].epoch:
@@ -223,7 +223,7 @@ class HoldDirectory:
             if rest is not None and error.errno in FULL:
                 raise NoRoomError(whole, unit) from error
             raise
-        return Told(found_unit(unit.partition, aside.with_name(name)), rest)
+        return RebuiltUnit(found_unit(unit.partition, aside.with_name(name)), rest)
 
     def _has(self, cut: Unit) -> bool:
         """True if an earlier process made the same unit: a copy, so only its inode differs."""
@@ -281,23 +281,23 @@ class HoldDirectory:
         replace_file(OsDisk(), checkpoint, leader_epoch_checkpoint.encode(followed))
         return replace(unit, followed_by=epoch)
 
-    def as_batches_tell(self, unit: Unit, proof: Proof, *, may_cut: bool) -> Told:
+    def rebuild_from_batches(self, unit: Unit, proof: Proof, *, may_cut: bool) -> RebuiltUnit:
         """Correct a unit in doubt that left the broker's log from its batches, if it was written
         to. No unit if no offset is left to hold, or another unit has the same file. OSError, and
         NotCommittedError as in `hold_left`: the unit is unchanged.
         """
         path = unit.segment.log_path.parent
         if not is_written(unit, unit.segment.log_path.stat()):
-            return Told(unit)
+            return RebuiltUnit(unit)
         try:
             name, rest = rewrite_from_batches(unit, proof, may_cut=may_cut)
             target = path if name is None else path.with_name(name)
             if name is None or (target != path and target.exists()):
-                return Told(None, rest)
+                return RebuiltUnit(None, rest)
             os.rename(path, target)
-            return Told(found_unit(unit.partition, target), rest)
+            return RebuiltUnit(found_unit(unit.partition, target), rest)
         except StrandlineError as error:
-            return Told(replace(unit, doubt=str(error)))
+            return RebuiltUnit(replace(unit, doubt=str(error)))
 
     def release(self, unit: Unit) -> Path | None:
         """Release a unit; returns the directory to remove, None if it was gone. On OSError the unit

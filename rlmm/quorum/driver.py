@@ -25,7 +25,7 @@ from rlmm.quorum.framing import place
 from rlmm.quorum.initial_state import Replica, stored
 from rlmm.quorum.log_tail import Tail
 from rlmm.quorum.network_ports import Answer, PeerFailedError, Peers
-from rlmm.quorum.observer import DriverTold
+from rlmm.quorum.observer import DriverCallbacks
 from rlmm.quorum.troubles import CoreWarnings, QuorumTroubles
 from rlmm.raft import actions as do
 from rlmm.raft.events import (
@@ -72,7 +72,7 @@ class QuorumDriver:
         peers: Peers,
         config: QuorumConfig,
         ambient: Ambient,
-        told: DriverTold,
+        told: DriverCallbacks,
         *,
         recent_bytes_max: int,
     ) -> None:

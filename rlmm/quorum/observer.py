@@ -101,7 +101,7 @@ class QuorumStats:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverTold:
+class DriverCallbacks:
     """Callbacks on the driver's loop: `on_advance` when more is committed or the log was replaced,
     `on_role` after any change of role or voters, `on_failure` once.
     """

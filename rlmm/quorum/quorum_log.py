@@ -42,7 +42,7 @@ from rlmm.quorum.framing import NO_OP, stored_voters
 from rlmm.quorum.initial_state import Replica, open_replica
 from rlmm.quorum.log_cut import cut_log, tell_of_cut
 from rlmm.quorum.network_ports import Peers
-from rlmm.quorum.observer import DriverTold, QuorumStats
+from rlmm.quorum.observer import DriverCallbacks, QuorumStats
 from rlmm.quorum.own_proposals import Proposals
 from rlmm.quorum.proposal_queue import ProposalQueue
 from rlmm.quorum.troubles import SNAPSHOT, QuorumTroubles
@@ -87,7 +87,7 @@ class QuorumLog:
             peers,
             config,
             ambient,
-            DriverTold(self._on_advance, self._on_role, self._failed, self.stats),
+            DriverCallbacks(self._on_advance, self._on_role, self._failed, self.stats),
             recent_bytes_max=limits.recent_bytes_max,
         )
         self._on_failure = on_failure

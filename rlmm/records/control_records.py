@@ -11,7 +11,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.metadata_shadow import TopicPosition
 from rlmm.migration_phase import MigrationPhase
 from rlmm.partition_state import Mode, TopicPolicy
-from rlmm.records.node_facts import NOTHING_TOLD, NodeFacts
+from rlmm.records.node_facts import NO_FACTS, NodeFacts
 from rlmm.records.record_fields import Tags
 from rlmm.records.setting_scope import SettingScope
 from rlmm.segment import Incarnation
@@ -213,7 +213,7 @@ class NodeRegistration(_Extensible):
     """
 
     incarnation: Incarnation
-    facts: NodeFacts = NOTHING_TOLD
+    facts: NodeFacts = NO_FACTS
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ class NodeFacts:
     log_dirs: int | None = None
 
 
-NOTHING_TOLD = NodeFacts()
+NO_FACTS = NodeFacts()
 
 
 def _write_read_address(writer: Writer, at: ReadAddress) -> None:

@@ -9,7 +9,7 @@ from functools import lru_cache
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.primitives import Reader, Writer
 from rlmm.partition_state import Claim
-from rlmm.records.node_facts import NOTHING_TOLD, OWN_TAGS_FROM, NodeFacts, fact_tags, facts_in
+from rlmm.records.node_facts import NO_FACTS, OWN_TAGS_FROM, NodeFacts, fact_tags, facts_in
 from rlmm.records.record_fields import Tags, value_of
 from rlmm.rows import keys
 from rlmm.rows.rows import RowReader, prefix_end, read_decoded
@@ -55,7 +55,7 @@ class RegisteredNode:
     timestamp_ms: int
     contested: bool = False
     past: tuple[tuple[Uuid, int], ...] = ()
-    facts: NodeFacts = NOTHING_TOLD
+    facts: NodeFacts = NO_FACTS
     unknown_tags: Tags = ()
     liveness: Liveness = Liveness.LIVE
     liveness_ms: int | None = None

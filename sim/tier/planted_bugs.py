@@ -469,7 +469,7 @@ BUGS_OF_SCRIPTS: dict[str, tuple[str, Patches]] = {
     ),
     "a held file that was cut and written on is let go": (
         "hold_of_a_file_cut_and_written_on",
-        ((HoldDirectory, "as_batches_tell", no_unit),),
+        ((HoldDirectory, "rebuild_from_batches", no_unit),),
     ),
     "what moved in another directory is followed": (
         "delete_records_followed",

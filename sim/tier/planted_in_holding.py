@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 
 import rlm.copy.active_hold
-from rlm.local_log.hold_directory import HoldDirectory, Told
+from rlm.local_log.hold_directory import HoldDirectory, RebuiltUnit
 from sim.ground.planting import Patches, planting
 
 
@@ -13,9 +13,9 @@ def _none(*_: object) -> None:
     return None
 
 
-def no_unit(*_: object, **__: object) -> Told:
+def no_unit(*_: object, **__: object) -> RebuiltUnit:
     """No file tells of a unit."""
-    return Told(None)
+    return RebuiltUnit(None)
 
 
 BUGS_OF_QUIET: dict[str, Patches] = {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlm.local_log.active_links import ActiveLink
 from rlm.local_log.committed_plan import NotCommittedError, Proof
-from rlm.local_log.hold_directory import HoldDirectory, Told
+from rlm.local_log.hold_directory import HoldDirectory, RebuiltUnit
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment
 
@@ -37,7 +37,7 @@ class WatchedHold(HoldDirectory):
 
     def hold_left(
         self, link: ActiveLink, local: LocalPartition | None, proof: Proof, *, may_cut: bool
-    ) -> Told:
+    ) -> RebuiltUnit:
         try:
             told = HoldDirectory.hold_left(self, link, local, proof, may_cut=may_cut)
         except NotCommittedError as denied:
@@ -49,9 +49,9 @@ class WatchedHold(HoldDirectory):
             self.process.machine.world.hold_audit.held_left(self.process, told.unit)
         return told
 
-    def as_batches_tell(self, unit: Unit, proof: Proof, *, may_cut: bool) -> Told:
+    def rebuild_from_batches(self, unit: Unit, proof: Proof, *, may_cut: bool) -> RebuiltUnit:
         try:
-            told = HoldDirectory.as_batches_tell(self, unit, proof, may_cut=may_cut)
+            told = HoldDirectory.rebuild_from_batches(self, unit, proof, may_cut=may_cut)
         except NotCommittedError:
             self.process.machine.world.hold_audit.denied_anew(unit)
             raise

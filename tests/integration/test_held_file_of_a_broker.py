@@ -86,7 +86,7 @@ def test_a_held_file_that_a_broker_cut_and_went_on_in_and_deleted_tells_what_it_
     gone = log.stat()
     assert (gone.st_size, gone.st_mtime_ns) == (written.st_size, written.st_mtime_ns)
     (found,) = directory.find().units
-    told = directory.as_batches_tell(found, all_of_it, may_cut=False).unit
+    told = directory.rebuild_from_batches(found, all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.doubt, told.segment.size_bytes) == (None, written.st_size)
     epochs = told.leader_epochs

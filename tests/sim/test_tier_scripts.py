@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_client.replica_answers import Extent
-from rlm.copy.mending import _Asking, _Said
+from rlm.copy.mending import _Asking, _ReplicaAnswer
 from rlm.local_log.gap_rule import GapWatch
 from sim.core.invariants import InvariantError
 from sim.tier.scripts import play
@@ -93,7 +93,7 @@ def test_what_another_replica_has_is_not_given_up_unasked(monkeypatch: pytest.Mo
     (path,) = (each for each in SCRIPTS if each.stem == "segment_lost_from_the_leaders_disk")
 
     async def asks_nobody(asking: _Asking) -> None:
-        asking._said[1] = _Said(Extent(0, 0))
+        asking._said[1] = _ReplicaAnswer(Extent(0, 0))
 
     monkeypatch.setattr(_Asking, "ask_all", asks_nobody)
     with pytest.raises(InvariantError, match="no_hole"):

@@ -9,7 +9,13 @@ from hypothesis import strategies as st
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, truncate_from_start
 from rlm.leadership.leadership import Leads, LocalLogStart, NoAnswer
-from rlm.leadership.unseen_disk import EpochAt, EpochWalk, ToldReplica, ToldReplicas, ask_epochs
+from rlm.leadership.unseen_disk import (
+    EpochAt,
+    EpochWalk,
+    ReportedReplica,
+    ReportedReplicas,
+    ask_epochs,
+)
 from tests.rlm.planner_facts import PARTITION as TIP
 from tests.rlm.telling_broker import TellingBroker
 
@@ -47,13 +53,13 @@ def test_epochs_are_asked_once_a_leadership_and_follow_the_log_start() -> None:
     broker.local_start = LocalLogStart(20, 3)
 
     async def main() -> None:
-        told = ToldReplicas(broker)
-        assert await told.ask({TIP: Leads(3, 25)}) == {TIP: ToldReplica(epochs, 0, 20)}
+        told = ReportedReplicas(broker)
+        assert await told.ask({TIP: Leads(3, 25)}) == {TIP: ReportedReplica(epochs, 0, 20)}
         asked = len(broker.asked)
-        assert await told.ask({TIP: Leads(3, 25)}) == {TIP: ToldReplica(epochs, 0, 20)}
+        assert await told.ask({TIP: Leads(3, 25)}) == {TIP: ReportedReplica(epochs, 0, 20)}
         assert len(broker.asked) == asked
         broker.epochs = truncate_from_start(epochs, 12)
-        moved = {TIP: ToldReplica(broker.epochs, 12, 20)}
+        moved = {TIP: ReportedReplica(broker.epochs, 12, 20)}
         assert await told.ask({TIP: Leads(3, 25)}) == moved
         assert len(broker.asked) == asked
         answer = (await told.ask({TIP: Leads(4, 25)}))[TIP]

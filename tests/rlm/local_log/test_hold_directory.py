@@ -204,7 +204,7 @@ def test_a_file_that_was_cut_and_written_on_and_left_the_log_has_the_end_and_epo
     orders.write_across(10, 15, end, epochs=(0, 3))
     written = orders.log_bytes(10)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
+    told = directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.next_base_offset, told.segment.size_bytes) == (end, len(written))
     assert (told.leader_epochs, told.followed_by) == (epochs((0, 10), (3, 15)), 3)
@@ -226,7 +226,7 @@ def test_a_file_of_which_only_the_time_is_another_is_followed_by_what_it_was(
     orders.delete_segment(10)
     found = found_again(directory)
     assert found.doubt is not None
-    told = directory.as_batches_tell(found, all_of_it, may_cut=False).unit
+    told = directory.rebuild_from_batches(found, all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.doubt, told.leader_epochs, told.followed_by) == (None, unit.leader_epochs, 3)
 
@@ -238,7 +238,7 @@ def test_a_file_written_anew_tells_nothing_of_what_delete_records_took_before_it
     held(directory, orders, 1)
     orders.write_across(10, 18, 19, epochs=(0, 3))
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
+    told = directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.leader_epochs, told.next_base_offset) == (epochs((0, 17), (3, 18)), 19)
 
@@ -253,8 +253,8 @@ def test_a_crash_while_a_unit_is_put_right_leaves_one_that_is_put_right_again(
     with monkeypatch.context() as broken:
         broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
         with pytest.raises(OSError, match="I/O error"):
-            directory.as_batches_tell(found, all_of_it, may_cut=False)
-    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
+            directory.rebuild_from_batches(found, all_of_it, may_cut=False)
+    told = directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert (told.next_base_offset, told.doubt) == (25, None)
 
@@ -267,7 +267,7 @@ def test_a_file_written_anew_that_may_be_uncommitted_stays_as_it_was(
     orders.delete_segment(10)
     found = found_again(directory)
     with pytest.raises(NotCommittedError, match="offsets 10 to 24"):
-        directory.as_batches_tell(found, nothing, may_cut=True)
+        directory.rebuild_from_batches(found, nothing, may_cut=True)
     assert found_again(directory) == found
 
 
@@ -290,9 +290,9 @@ def test_of_a_file_written_anew_the_part_that_is_surely_committed_stays(
         with monkeypatch.context() as broken:
             broken.setattr(os, "rename", lambda *_: (_ for _ in ()).throw(OSError(5, "I/O error")))
             with pytest.raises(OSError, match="I/O error"):
-                directory.as_batches_tell(found, lambda _: 17, may_cut=True)
+                directory.rebuild_from_batches(found, lambda _: 17, may_cut=True)
         found = found_again(directory)
-    told = directory.as_batches_tell(found, lambda _: 17, may_cut=True)
+    told = directory.rebuild_from_batches(found, lambda _: 17, may_cut=True)
     assert told.unit is not None
     unit = told.unit
     size = unit.segment.size_bytes
@@ -321,8 +321,8 @@ def test_a_crash_behind_the_cut_leaves_no_aborted_transaction_of_the_rest(
     with monkeypatch.context() as broken:
         broken.setattr(hold_unit, "cut_beside", lambda *_: (_ for _ in ()).throw(OSError(5, "")))
         with pytest.raises(OSError, match="Errno 5"):
-            directory.as_batches_tell(found_again(directory), lambda _: 17, may_cut=True)
-    unit = directory.as_batches_tell(found_again(directory), lambda _: 17, may_cut=True).unit
+            directory.rebuild_from_batches(found_again(directory), lambda _: 17, may_cut=True)
+    unit = directory.rebuild_from_batches(found_again(directory), lambda _: 17, may_cut=True).unit
     assert unit is not None
     left = unit.segment.log_path.with_suffix(".txnindex").read_bytes()
     assert transaction_index.parse(left, source="test") == entries[:1]
@@ -342,7 +342,7 @@ def test_a_file_written_anew_counts_as_one_with_the_aborted_transactions_of_its_
     records = log.read_bytes() + transaction(16, producer_id=7)
     log.write_bytes(records + b"".join(batch(each) for each in range(18, 25)))
     orders.delete_segment(10)
-    unit = directory.as_batches_tell(found_again(directory), lambda _: end, may_cut=True).unit
+    unit = directory.rebuild_from_batches(found_again(directory), lambda _: end, may_cut=True).unit
     assert unit is not None
     assert (unit.next_base_offset, unit.doubt) == (end, None)
     told = unit.segment.log_path.with_suffix(".txnindex")
@@ -375,10 +375,13 @@ def test_a_file_whose_batches_tell_no_end_stays_in_doubt(
     held(directory, orders, 1)
     os.truncate(local(orders).segments[1].log_path, size)
     orders.delete_segment(10)
-    told = directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit
+    told = directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
     assert told is not None
     assert told.doubt is not None
-    assert directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit == told
+    assert (
+        directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
+        == told
+    )
 
 
 @pytest.mark.parametrize("cut_to", [0, 17])
@@ -389,7 +392,10 @@ def test_a_file_of_which_nothing_that_a_unit_may_tell_of_is_left_is_no_unit(
     held(directory, orders, 1)
     orders.write(10, end=cut_to, epoch=3)
     orders.delete_segment(10)
-    assert directory.as_batches_tell(found_again(directory), all_of_it, may_cut=False).unit is None
+    assert (
+        directory.rebuild_from_batches(found_again(directory), all_of_it, may_cut=False).unit
+        is None
+    )
 
 
 def test_a_unit_whose_epochs_are_gone_is_there_while_it_has_its_records(
