@@ -117,7 +117,7 @@ async def test_a_later_producer_fences_an_earlier_one(broker: KafkaBroker, topic
         async with producing(view, id_) as later:
             with pytest.raises(Fenced):
                 await earlier.write(topic, leaders, {0: records("too late")})
-            with pytest.raises(RetryLater, match="open another"):
+            with pytest.raises(RetryLater, match="open a new"):
                 await earlier.write(topic, leaders, {0: records("too late")})
             await later.write(topic, leaders, {0: records("later")})
         await other.write(topic, leaders, {0: records("other")})
@@ -157,7 +157,7 @@ async def test_without_leader_nothing_is_begun(broker: KafkaBroker, topic: str) 
     ):
         leaders = await leaders_of(view, topic)
         none = TopicLeaders(leaders.topic_id, {0: NO_LEADER}, leaders.addresses)
-        with pytest.raises(RetryLater, match="no leader"):
+        with pytest.raises(RetryLater, match="no live leader"):
             await producer.write(topic, none, {0: records("a")})
         assert producer.over
     assert values(broker, topic, 0, "read_uncommitted") == []
