@@ -174,10 +174,10 @@ class CleanUp:
                 )
 
     def _stores_of(self, row: RemoteLogSegmentMetadata) -> tuple[TierStore, ...]:
-        """The store that the row names. A row that names none is unfinished, when the default store
-        may have changed since, or of Aiven's plug-in, whose objects have the same keys: then all
-        stores with the prefix. Refused: this node has no such store, and the row must remain, as
-        the only record of the objects.
+        """The store that the row names, else all stores with its key prefix. A row names none if
+        its copy is unfinished (the default store may have changed since) or Aiven's plug-in wrote
+        it (its objects have the same keys). Refused: this node has no such store; the row must
+        remain, as the only record of the objects.
         """
         custom = custom_of(row.custom_metadata)
         if custom is not None:

@@ -31,7 +31,7 @@ def copied_of(partition: TopicPartition, answer: Answered) -> int | NotLeading |
 
 
 def epoch_at(partition: TopicPartition, answer: Answered) -> EpochAt | NotLeading | NoAnswer:
-    """The answer to EpochEndOffsets or ListOffsets as a leader epoch and an offset of it."""
+    """The answer to ListOffsets or OffsetsForLeaderEpoch, as a leader epoch and an offset."""
     found = offset_of(partition, answer)
     return EpochAt(found.leader_epoch, found.offset) if isinstance(found, FoundOffset) else found
 

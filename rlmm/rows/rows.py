@@ -51,7 +51,7 @@ def read_decoded(rows: RowReader, key: bytes, decode: Callable[[bytes], Value]) 
 
 
 def lacks(rows: RowReader, prefix: bytes) -> bool:
-    """True if it is known without a read that no key begins with `prefix`. False: unknown."""
+    """True if no key begins with `prefix`. Only `OverlayRows` checks, as it caches the result."""
     return isinstance(rows, OverlayRows) and rows.lowest_key(prefix) is None
 
 
