@@ -137,7 +137,7 @@ def check_query(query: FollowerFetchQuery, leader_local_log_start_offset: int) -
 
 
 def _check_epoch(query: FollowerFetchQuery, state: PartitionState) -> None:
-    """A claim that was voided is still the last word about the lineage."""
+    """Check the leader epoch against the last claim, which bounds the lineage even if voided."""
     claim = state.last_claim
     if claim is None:
         _check_known(query, state)
@@ -150,8 +150,8 @@ def _check_epoch(query: FollowerFetchQuery, state: PartitionState) -> None:
             f"epoch {claim.leader_epoch} (FENCED_LEADER_EPOCH)"
         )
     raise RetryLater(
-        f"leader epoch {query.leader_epoch} of {query.partition} is not claimed yet; the claim "
-        f"is in force at epoch {claim.leader_epoch} (UNKNOWN_LEADER_EPOCH)"
+        f"leader epoch {query.leader_epoch} of {query.partition} is not claimed yet; the last "
+        f"claim is at epoch {claim.leader_epoch} (UNKNOWN_LEADER_EPOCH)"
     )
 
 
