@@ -42,8 +42,8 @@ def is_later(partition: TopicPartition, answer: Answered) -> bool | NoAnswer:
         return False
     if isinstance(answer, BrokerError) and answer.name == FENCED:
         return True
-    said = _said(partition, answer)
-    return said if isinstance(said, NoAnswer) else False
+    found = _found(partition, answer)
+    return found if isinstance(found, NoAnswer) else False
 
 
 def topic_config_of(
