@@ -8,10 +8,10 @@ Kafka.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
 from dataclasses import dataclass
 
-from kafka_formats.errors import InvalidRequest
+from kafka_formats.errors import CorruptData, InvalidRequest, NotFound, RetryLater
 from kafka_formats.record_batch import (
     LOG_OVERHEAD,
     BatchHeader,
@@ -27,6 +27,7 @@ from rlm.data_plane.read_request import ReadableSegment, RecordsRequest, Segment
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.format.manifest import IndexType
 from rlmm.rows.queries import ServedSegment
+from rlmm.segment import SegmentState
 
 STEPS_PER_YIELD = 32
 """The look-ups made on the event loop before others may run."""
@@ -62,7 +63,7 @@ class TimestampSearch:
         async for served in self._served():
             if served[1].max_timestamp_ms < timestamp_ms:
                 continue
-            found = await self._in_segment(served, timestamp_ms)
+            found = await self._while_there(served, self._in_segment(served, timestamp_ms))
             if found is not None:
                 return found
         return None
@@ -82,10 +83,26 @@ class TimestampSearch:
             served = self.reader.served_from(self.partition, first_offset)
             if served is None:
                 continue
-            found = await self._in_segment(served, bound) or await self._largest_in(served)
+            found = await self._while_there(served, self._in_segment(served, bound))
+            found = found or await self._while_there(served, self._largest_in(served))
             if found is not None and found.timestamp_ms >= 0:
                 best = found if best is None or _is_before(found, best) else best
         return best
+
+    async def _while_there(
+        self, served: ServedSegment, search: Awaitable[FoundRecord | None]
+    ) -> FoundRecord | None:
+        """The result of a search in a segment. RetryLater if the segment is being deleted by now:
+        it says nothing of the time that was asked for.
+        """
+        try:
+            return await search
+        except (NotFound, CorruptData) as error:
+            id_ = served[1].segment_id
+            row = self.reader.metadata.find_segment(id_.id)
+            if row is not None and row.state is SegmentState.COPY_SEGMENT_FINISHED:
+                raise
+            raise RetryLater(f"{id_} was deleted while it was searched: ask again") from error
 
     async def _served(self) -> AsyncIterator[ServedSegment]:
         """The served segments, each by its own look-up, since the caller awaits in between."""
