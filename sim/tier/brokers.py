@@ -110,7 +110,8 @@ class Brokers:
         partition = self.named(name)
         if not machine.broker_up or partition is None:
             return NoAnswer("the broker is down")
-        return partition.word(machine.node_id)
+        not_yet = self._world.first_looks.word(partition, machine.node_id)
+        return partition.word(machine.node_id) if not_yet is None else not_yet
 
     def local_log_start(
         self, machine: Machine, name: TopicPartition

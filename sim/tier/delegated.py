@@ -194,7 +194,8 @@ class Delegated:
             f"{partition.tip.topic}: n{broker} leads from {partition.replicas[broker].end} on in "
             f"epoch {partition.epoch + 1}" + (", elected unclean" if unclean else "")
         )
-        partition.elect(broker, unclean=unclean)
+        with self._world.first_looks.electing(partition, broker):
+            partition.elect(broker, unclean=unclean)
         self.hear(partition, broker)
         for other in partition.replicas:
             if other != broker:
@@ -280,7 +281,7 @@ class Delegated:
             broker.rebuild(partition)
 
     def _elect(self, partition: Partition) -> None:
-        if self.rough.is_held(partition):
+        if self.rough.is_held(partition) or self._world.first_looks.is_held(partition):
             return
         alive = [b for b in sorted(partition.replicas) if b in self.brokers]
         clean = [b for b in partition.in_sync if b in alive]

@@ -203,12 +203,7 @@ class DelegatedAuditor:
             )
 
     def consumed(
-        self,
-        partition: Partition,
-        replica: Replica,
-        offset: int,
-        got: Sequence[Batch],
-        aborted: Iterable[AbortedTransaction],
+        self, partition: Partition, replica: Replica, offset: int, got: Sequence[Batch]
     ) -> None:
         """Check what a consumer of the leader got at an offset, unless the log start passed it."""
         if partition.leading is not replica or partition.deleted or offset < replica.log_start:
@@ -229,11 +224,22 @@ class DelegatedAuditor:
                 f"a consumer of {partition.tip} at {offset} got {mine.base} to {mine.last} of "
                 f"epoch {mine.epoch}, the leader has epoch {theirs.epoch} there",
             )
+
+    def told_aborted(
+        self,
+        partition: Partition,
+        replica: Replica,
+        offset: int,
+        got: Sequence[Batch],
+        aborted: Iterable[AbortedTransaction],
+    ) -> None:
+        """Check what a read_committed consumer is told of aborted transactions in what it got."""
+        is_above = offset >= replica.log_start
+        if not got or partition.leading is not replica or partition.deleted or not is_above:
+            return
         told = {(each.first_offset, each.last_offset) for each in aborted}
         known = {(each.base, each.last) for each in replica.batches if each.aborted}
-        invented = [
-            each for each in told - known if offset <= each[1] and got and each[0] <= got[-1].last
-        ]
+        invented = [each for each in told - known if offset <= each[1] and each[0] <= got[-1].last]
         self._check(
             not invented,
             "aborted_is_not_shown",

@@ -402,6 +402,7 @@ class NodeBroker:
     async def _answer(self, name: str) -> None:
         delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
         delay_ms += self._machine.world.delegated.rough.calls.answer_ms()
+        delay_ms += self._machine.world.first_looks.answer_ms(self._machine)
         await asyncio.sleep(delay_ms / 1000)
 
 

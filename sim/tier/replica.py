@@ -318,6 +318,17 @@ class Replica:
         path.write_bytes(producer_snapshot.encode([who]))
         self._stamp(path)
 
+    def overwrite(self, name: str, data: bytes) -> None:
+        """Let a file have another content; that of the leader epochs until they change."""
+        path = self.directory / name
+        path.write_bytes(data)
+        self._stamp(path)
+        self._changed()
+
+    def write_epochs(self) -> None:
+        """Write the leader epochs again."""
+        self._write_epochs(self.epochs)
+
     def _write_epochs(self, epochs: tuple[EpochEntry, ...]) -> None:
         self.epochs = epochs
         path = self.directory / LEADER_EPOCH_CHECKPOINT_FILE

@@ -104,6 +104,7 @@ class NodeLog:
             arrive = partial(self._arrive, future, proposals, fate.answer_lost, fate.twice)
             late_ms = world.delegated.rough.calls.proposal_ms(proposals)
             late_ms += world.cuts.while_recording(process, proposals)
+            late_ms += world.first_looks.claim_ms(process, proposals)
             world.schedule.after(fate.delay_ms + late_ms, arrive)
         try:
             async with asyncio.timeout(deadline_s):

@@ -28,7 +28,7 @@ def short(error: Exception) -> str:
 
 
 class TierConsumers:
-    """The read_committed consumers of one life of a broker."""
+    """The consumers of one life of a broker; what comes is read_uncommitted ones' at once."""
 
     def __init__(self, world: World, node_id: int, plugin: Plugin) -> None:
         self._world = world
@@ -55,14 +55,16 @@ class TierConsumers:
             await self._world.delegated.rough.calls.between_reads()
             got = batches_of(await self._plugin.fetch(row))
             got = got[next((at for at, b in enumerate(got) if b.last >= offset), len(got)) :]
+            if partition.epoch == began:  # else its log may be another by now
+                audit.consumed(partition, replica, offset, got)
             aborted = await self._aborted(tip, replica, got[0].base, got[-1].last) if got else []
         except THROWN as error:
             self._note(f"a consumer of {tip.topic} at {offset} is told {short(error)}")
             return None
         spans = " ".join(f"{each.base}-{each.last}@{each.epoch}" for each in got)
         self._note(f"a consumer of {tip.topic} at {offset} gets {spans or 'nothing'}")
-        if partition.epoch == began:  # else its log may be another by now
-            audit.consumed(partition, replica, offset, got, aborted)
+        if partition.epoch == began:
+            audit.told_aborted(partition, replica, offset, got, aborted)
         return got[-1].last + 1 if got else None
 
     async def _aborted(

@@ -102,6 +102,11 @@ SEEN_AT = {
     "an epoch of one offset amid a segment serves nothing": 1,
     "changes of a list have nothing that went": 5,
     "the tag of a list stays when it changes": 1,
+    # sim.tier with new leaders whose log is not known at once
+    "a look counts that could not read the directory": 2,
+    "a look counts before the broker says that it leads": 9,
+    "a look at one counts before the epoch is on the disk": 8,
+    "a look at one counts for all": 2,
     # sim.tier with a disaster
     "a comparison finds nothing missing": 2,
     "the claims of a lost cluster stand": 2,
