@@ -66,7 +66,7 @@ class FirstLooks:
         self._silent: dict[tuple[Partition, int], tuple[int, BrokerWord]] = {}
         self._slow_until_ms: dict[int, int] = {}
         self._late: dict[Replica, None] = {}
-        self._whole: dict[Path, bytes] = {}
+        self._whole: dict[Path, tuple[bytes, Replica]] = {}
         self._lagging: set[Partition] = set()
 
     def begin(self) -> None:
@@ -145,13 +145,16 @@ class FirstLooks:
             self._late.setdefault(replica, None)
             self._world.schedule.after(self._lasts_ms(), partial(self._write_down, replica))
             return
-        self._whole[path] = whole
+        self._whole[path] = whole, replica
         path.write_bytes(whole[:-3])
         self._world.schedule.after(self._lasts_ms(), partial(self._mend, path))
 
     def _mend(self, path: Path) -> None:
-        whole = self._whole.pop(path, None)
-        if whole is not None and path.exists():
+        found = self._whole.pop(path, None)
+        if found is None:
+            return
+        whole, replica = found
+        if path.name == META_PROPERTIES_FILE or not replica.is_removed:  # it may be another topic's
             path.write_bytes(whole)
 
     def word(self, partition: Partition, node_id: int) -> BrokerWord | None:
