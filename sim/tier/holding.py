@@ -28,6 +28,7 @@ from rlmm.lineage import within_lineage
 from rlmm.partition_state import LostOffsets, PartitionState
 from rlmm.records.control_records import LogStart, LostRange
 from rlmm.rows import queries
+from rlmm.rows.rows import RowReader
 from rlmm.segment import Incarnation
 from sim.ground.forgetful_disk import PowerCut
 from sim.nodes.loop import LIFE
@@ -163,7 +164,7 @@ class HoldAuditor:
         if asked not in self._unwanted:
             state = queries.partition_state(reference.rows, tip)
             deleted = state is not None and state.delete_state is not None
-            self._unwanted[asked] = deleted or self._served(tip, start, end)
+            self._unwanted[asked] = deleted or self._served(reference.rows, tip, start, end)
         return self._unwanted[asked]
 
     def held(self, process: Process, unit: Unit) -> None:
@@ -233,9 +234,13 @@ class HoldAuditor:
         if (
             partition.deleted
             or not (self._is_of_the_log(machine, partition, path, start, end, at_once=unread))
-            or self._served(unit.partition, _first_known(path, start), end)
+            or any(
+                self._served(rows, unit.partition, _first_known(path, start), end)
+                for rows in (world.auditor.reference.rows, process.view)
+                if rows is not None
+            )
         ):
-            return
+            return  # by a view that lags, too: its node may release just before a claim cuts it
         alone_bytes = _alone_bytes(machine)
         world.auditor.check(
             alone_bytes > world.hold_bytes_max
@@ -398,15 +403,14 @@ class HoldAuditor:
             for log in logs
         )
 
-    def _served(self, tip: TopicIdPartition, start: int, end: int) -> bool:
+    def _served(self, rows: RowReader, tip: TopicIdPartition, start: int, end: int) -> bool:
         """True if the tier has, or had, these offsets."""
-        reference = self._world.auditor.reference
-        state = queries.partition_state(reference.rows, tip)
+        state = queries.partition_state(rows, tip)
         if state is None:
             return False
         offset = max(start, state.log_start_offset)
         while offset < end:
-            found = answer(reference, state, offset)
+            found = answer(rows, state, offset)
             if found is None:
                 return False
             offset = found.valid_until + 1

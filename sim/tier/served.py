@@ -8,6 +8,7 @@ from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from rlmm.partition_state import PartitionState
 from rlmm.rows import queries
 from rlmm.rows.queries import SegmentAnswer
+from rlmm.rows.rows import RowReader
 from sim.nodes.reference import Reference
 
 
@@ -21,18 +22,18 @@ def unserved(reference: Reference, state: PartitionState) -> Iterator[tuple[int,
         if lost:
             offset = lost[0].end + 1
             continue
-        found = answer(reference, state, offset)
+        found = answer(reference.rows, state, offset)
         if found is None:
             yield offset, highest
             return
         offset = found.valid_until + 1
 
 
-def answer(reference: Reference, state: PartitionState, offset: int) -> SegmentAnswer | None:
+def answer(rows: RowReader, state: PartitionState, offset: int) -> SegmentAnswer | None:
     """Segment that serves an offset in the lineage, whose first epoch is open downwards."""
     if not state.lineage:
         return None
     epoch = epoch_for_offset(state.lineage, offset)
     if epoch is None:
         epoch = state.lineage[0].epoch
-    return queries.segment_for_offset(reference.rows, state.partition, epoch, offset)
+    return queries.segment_for_offset(rows, state.partition, epoch, offset)
