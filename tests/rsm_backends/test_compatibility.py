@@ -90,7 +90,7 @@ async def test_doctor_finds_the_words_and_with_them_the_store_can_be_used(
         findings = {each.check: each for each in await check_store(config, None)}
         told = findings["store moto: compatibility"]
         words = ", ".join(f'"{word}"' for word in lacks)
-        assert told.detail.endswith(f"set in [stores.moto] compatibility = [{words}]")
+        assert told.detail.endswith(f"in [stores.moto] set compatibility = [{words}]")
         config = replace(config, compatibility=frozenset(lacks))
         found = await check_store(config, None)
         assert [each.check for each in found if not each.ok] == []

@@ -183,7 +183,7 @@ def test_who_sends_too_large_a_request_is_told_of_with_the_setting(
     nobody = f"127.0.0.1:{free_ports(1)[0]}"
     with Listening(nobody, TierInMemory(), LIMITS) as replica, connected(replica) as client:
         assert answered(client, struct.pack(">i", 2_001)) == b""
-    assert "announced a request of 2001 bytes, and 8 to 2000 are taken" in caplog.text
+    assert "announced a request of 2001 bytes, and 8 to 2000 are accepted" in caplog.text
     assert "read.request_bytes_max may be too low" in caplog.text
 
 

@@ -294,14 +294,20 @@ class Partition:
             self.check_aborted(self.random.randrange(leader.log_start, leader.local_start))
 
     def check_aborted(self, offset: int) -> None:
-        """Check the walk over transaction indexes from an offset in the tier on."""
+        """Check the walk over transaction indexes from an offset in the tier on. What was aborted
+        below it is passed over (TransactionIndex.collectAbortedTxns).
+        """
         leader, found = self.leading, set[Record]()
         record = leader.log.get(offset)
         if record is None or not self.is_served(record):
             return
         for row in self.walked(record):
             last, content = self.last_of(row), self.copied[row.segment_id.id].records
-            found |= {each for each in content.values() if each.offset <= last and each.is_marker}
+            found |= {
+                each
+                for each in content.values()
+                if offset <= each.offset <= last and each.is_marker
+            }
         for each in leader.within(offset, leader.end):
             assert not each.is_marker or each in found or not self.is_served(each), each
         assert all(leader.log.get(each.offset) == each for each in found)
