@@ -283,7 +283,7 @@ def test_a_group_reads_on_while_a_replica_is_killed_and_comes_back(stage: Stage)
     stage.wait_until_told(A, {A})
     assert stage.figure(A, 'strandline_read_replicas{state="told"}') == 1
     assert stage.figure(A, 'strandline_read_replicas{state="silent"}') == 1
-    assert doctor(stage, B) == "each of 1 has a port 2 ports free to listen on"
+    assert doctor(stage, B) == "each of 1 brokers has a port 2 ports free to listen on"
     stage.node(B).start()
     stage.wait_until_told(A, {A, B})
     stage.wait_until_told(B, {A, B})

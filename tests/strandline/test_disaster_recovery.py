@@ -326,7 +326,7 @@ def test_a_restart_that_can_not_be_changes_nothing(lost: tuple[Path, Path], tmp_
 
     unconfirmed = invoke("format", "--config", config, "--from-snapshot", "latest")
     assert unconfirmed.exit_code == ExitCode.USAGE
-    for word in (snapshot.parent.name, "last uploaded a snapshot", "say --yes"):
+    for word in (snapshot.parent.name, "last uploaded a snapshot", "give --yes"):
         assert word in unconfirmed.stderr
     assert not (config.parent / "data").exists()
     needless = invoke("format", "--config", config, "--yes")

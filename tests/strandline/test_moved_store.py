@@ -104,7 +104,8 @@ def test_a_store_moves_without_a_moment_in_which_a_reader_fails(site: Site) -> N
     nothing = site.verify(code=ExitCode.INCOMPLETE)
     assert (nothing["wrong"], nothing["whole"]) == (SEGMENTS, 0)
     assert (
-        nothing["problems"][0]["wrong"] == ".log is gone, .indexes is gone, .rsm-manifest is gone"
+        nothing["problems"][0]["wrong"]
+        == ".log is missing, .indexes is missing, .rsm-manifest is missing"
     )
 
     for what in ("copying", "deleting"):

