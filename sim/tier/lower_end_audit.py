@@ -320,9 +320,9 @@ class LowerEndAudit:
         self, record: MetadataRecord, before: PartitionState | None, state: PartitionState
     ) -> None:
         start, lost = state.log_start_offset, state.lost_ranges
-        partition, _, told = self._leader(state.partition)
+        partition, replica, told = self._leader(state.partition)
         log = partition.truth[told.epoch]
-        end = log[-1].last + 1 if log else 0
+        end = log[-1].last + 1 if log else replica.begun.get(told.epoch, 0)
         self._check(
             max(start, state.next_offset) <= end and (start < 0 or start <= state.next_offset),
             "nothing_counts_above_the_log",
