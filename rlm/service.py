@@ -53,9 +53,28 @@ class RemoteLogManager:
         see `node_problems`.
         """
         await self.table.begin_hold()
+        checked = asyncio.Event()
+        holding = asyncio.create_task(self._hold_until(checked), name="hold segments at the start")
+        self._tasks = [holding]
         await self.checks.start(may_be_away=True)
-        self._tasks = [asyncio.create_task(each.run(), name=each.name) for each in self.loops]
-        self.task_watch.watch(self._tasks)
+        checked.set()
+        loops = [asyncio.create_task(each.run(), name=each.name) for each in self.loops]
+        self._tasks += loops
+        self.task_watch.watch(loops)
+
+    async def _hold_until(self, checked: asyncio.Event) -> None:
+        """Scan without copying until the stores are checked: a store that fails at that moment can
+        delay that for a minute, in which the broker's local retention goes on. It is not cancelled
+        then: the scan's thread would still be at work beside the next scan's.
+        """
+        while True:
+            await self.around.ambient.sleep(self.around.limits.scan_interval_s)
+            if checked.is_set():
+                return
+            try:
+                await self.table.scan(cancel_lost=False)
+            except Exception as error:  # noqa: BLE001 - the scan loop reports it as a problem
+                logger.warning("segments could not be held while the store is checked: %s", error)
 
     async def close(self) -> None:
         """Cancel copies, clean up after them as far as `shutdown_deadline_s` allows. Idempotent."""

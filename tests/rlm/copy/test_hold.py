@@ -76,6 +76,33 @@ def test_what_local_retention_took_while_the_store_was_down_is_copied_from_the_h
     run_virtually(main)
 
 
+def test_segments_are_held_while_the_start_waits_for_the_store(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A node that was killed comes back while its store goes away in the middle of a request."""
+    store_answers = asyncio.Event()
+
+    async def stuck(name: str) -> None:
+        if name == "before get marker":
+            await store_answers.wait()
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, hold=ROOM, hook=stuck) as node:
+            starting = asyncio.create_task(node.remote_log.start())
+            await asyncio.sleep(A_FEW_SCANS_S)
+            assert (starting.done(), units(tmp_path)) == (False, ["0", "10", "20"])
+            retention(orders, 0, 10, start=20)
+            assert node.rows(orders.partition) == []
+            store_answers.set()
+            await starting
+            await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert lost(node.events) == []
+
+    run_virtually(main)
+
+
 def test_what_an_open_transaction_keeps_from_being_copied_is_held(
     tmp_path: Path, orders: KafkaLog
 ) -> None:
