@@ -29,7 +29,7 @@ from rlmm.records.records import decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
-from sim.tier.claimed_logs import Claimed, claimed
+from sim.tier.claimed_logs import Claimed, claimed, log_of_claims
 from sim.tier.replica import Batch, Replica
 
 if TYPE_CHECKING:
@@ -349,21 +349,7 @@ class BuildingAudit:
         return Seen(state.first_readable_offset, highest, state.lost_ranges, rows, log)
 
     def _log(self, tip: TopicIdPartition, claims: tuple[Claimed, ...]) -> list[Batch]:
-        """The log that claims tell of, as far as they do: each from its own begin on. Below it, an
-        unclean leader had not what others wrote in epochs above its own there.
-        """
-        logs = self._world.brokers.partition(tip).truth
-        found: list[Batch] = []
-        until, epoch_max = OFFSET_MAX, claims[-1].leader_epoch
-        for claim in reversed(claims):
-            own = [each for each in logs[claim.leader_epoch] if claim.first_start <= each.base]
-            part = [each for each in own if each.last < until and each.epoch <= epoch_max]
-            found = part + found
-            until = min(until, claim.first_start)
-            # A log start may lie inside a batch, whose epoch is the log's first all the same.
-            ends = (each for each in logs[claim.leader_epoch] if claim.first_start <= each.last)
-            epoch_max = min(epoch_max, next((each.epoch for each in ends), epoch_max))
-        return found
+        return log_of_claims(self._world.brokers.partition(tip).truth, claims)
 
 
 def _built_up_to(query: FollowerFetchQuery, seen: Seen, start: int) -> int:

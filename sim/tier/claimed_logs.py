@@ -1,10 +1,13 @@
-"""The part of its broker's log that a claim tells of."""
+"""The part of its broker's log that a claim tells of, and the log that all claims tell of."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kafka_formats.leader_epoch_checkpoint import Epochs
+from rlmm.segment import OFFSET_MAX
+from sim.tier.replica import Batch
 
 
 class Claimed(NamedTuple):
@@ -31,3 +34,21 @@ def claimed(
         if (epoch in told) != (epoch in before) and start >= begin
     )
     return Claimed(offset, leader_epoch, min((max(begin, local_start), *news)))
+
+
+def log_of_claims(logs: Mapping[int, Sequence[Batch]], claims: Sequence[Claimed]) -> list[Batch]:
+    """The log that claims tell of, as far as they do: each from its own begin on. Below it, an
+    unclean leader had not what others wrote in epochs above its own there. `logs`: that of each
+    leader epoch.
+    """
+    found: list[Batch] = []
+    until, epoch_max = OFFSET_MAX, claims[-1].leader_epoch
+    for claim in reversed(claims):
+        log = logs[claim.leader_epoch]
+        own = [each for each in log if claim.first_start <= each.base]
+        found = [each for each in own if each.last < until and each.epoch <= epoch_max] + found
+        until = min(until, claim.first_start)
+        # A log start may lie inside a batch, whose epoch is the log's first all the same.
+        ends = (each for each in log if claim.first_start <= each.last)
+        epoch_max = min(epoch_max, next((each.epoch for each in ends), epoch_max))
+    return found

@@ -32,7 +32,6 @@ from rlmm.records.records import MetadataRecord, decode
 from rlmm.rows import queries
 from rlmm.rows.reads import read_segment
 from rlmm.segment import (
-    OFFSET_MAX,
     RemoteLogSegmentId,
     RemoteLogSegmentMetadata,
     RemoteLogSegmentMetadataUpdate,
@@ -41,7 +40,7 @@ from rlmm.segment import (
 from rlmm.view.view import View
 from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
-from sim.tier.claimed_logs import Claimed, claimed
+from sim.tier.claimed_logs import Claimed, claimed, log_of_claims
 from sim.tier.faults import SKEW_MS_MAX
 from sim.tier.replica import Batch, batches_within
 from sim.tier.retained import RetentionAudit
@@ -299,12 +298,8 @@ class Auditor:
         """Log of the leader whose claim stands, from where that tells of it; below, those of the
         claims before, whose records the tier may have instead.
         """
-        logs, found, end = self._world.brokers.partition(tip).truth, list[Batch](), OFFSET_MAX
-        for claim in reversed(self.claims_until(tip, self._offset)):
-            log = logs[claim.leader_epoch]
-            found = [*(b for b in log if claim.first_start <= b.base < end), *found]
-            end = min(end, claim.first_start)
-        return found
+        claims = self.claims_until(tip, self._offset)
+        return log_of_claims(self._world.brokers.partition(tip).truth, claims) if claims else []
 
     def _in_lineage(self, tip: TopicIdPartition, batch: Batch, at: int) -> bool:
         """True if a batch is in the log of the leader of claim number `at`; below its checkpoint,

@@ -134,5 +134,5 @@ SEEN_AT = {
     "what was taken back goes": 8,
     "a restart counts as the time that passed": 2,
     "a restore behind the log start is said to be done": 2,
-    "what all nodes measured counts from a mark's record on": 27,
+    "what all nodes measured counts from a mark's record on": 4,
 }
