@@ -34,9 +34,10 @@ class Prefer(StrEnum):
 class TierAt:
     """The tier as seen from one offset.
 
-    `ends` None: nothing is tiered. `served`: the range (both ends inclusive) that one segment
-    serves at the offset or, if none does, next above it. `lost`: the range that contains the offset
-    and is recorded as lost, or is gone below the leader's log start (`whole_log_start`).
+    `ends` None: nothing is tiered, or going to be. `served`: the range (both ends inclusive) that
+    one segment serves at the offset or, if none does, next above it. `lost`: the range that
+    contains the offset and is recorded as lost, or is gone below the leader's log start
+    (`whole_log_start`).
     `is_current`: this view has everything that was completed before the request. `agreed_until`: if
     the leader is newer than the tier's lineage, the offset (exclusive) up to which its log equals
     the tier; None: unknown. `log_start_offset`: the start of the whole log as the leader reported
@@ -172,4 +173,8 @@ def _nowhere(offset: int, tier: TierAt) -> Where:
         return OutOfRange(tier.ends.log_start_offset)
     if tier.lost is not None and tier.is_current:
         return tier.lost
-    return NotAvailable(f"neither the tier nor the leader has offset {offset} now")
+    return NotAvailable(
+        f"neither the tier nor the leader has offset {offset} now: a node has still to copy it, or "
+        "to record it as lost (`strandline lag`). If the topic is to be tiered no longer, disable "
+        "it by `strandline topics disable`"
+    )

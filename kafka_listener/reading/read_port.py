@@ -38,7 +38,8 @@ class BrokerLogEnds:
 @dataclass(frozen=True, slots=True)
 class TierEnds:
     """The ends of the tier. `end_offset` is exclusive, and lies after lost ranges that follow the
-    last copied segment; `leader_epoch` is the last one of the merged lineage.
+    last copied segment; it equals `log_start_offset` where tiering began and nothing is copied yet.
+    `leader_epoch` is the last one of the merged lineage.
     """
 
     log_start_offset: int
@@ -192,7 +193,9 @@ class TierReads(Protocol):
     """The tier's part of every answer. No answer is wrong because the view lags."""
 
     def ends(self, partition: TopicIdPartition) -> TierEnds | None:
-        """The ends of the partition's tier; None if nothing is tiered as far as this node knows."""
+        """The ends of the partition's tier; None if nothing of it is tiered or going to be, as far
+        as this node knows.
+        """
 
     def is_in_log(
         self, partition: TopicIdPartition, offset: int, broker: BrokerLogEnds | None

@@ -8,7 +8,7 @@ offsets.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 
@@ -50,7 +50,7 @@ from rlm.fetch.list_offsets import NO_TIMESTAMP, UNKNOWN_EPOCH, OffsetSpec
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.timestamp_search import TimestampSearch
 from rlmm.partition_state import LostOffsets as Lost
-from rlmm.partition_state import PartitionState
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
@@ -79,6 +79,8 @@ class TierReading:
     breathe: Breathe
     batch_bytes_max: int
     """The largest batch, decompressed, that a search by timestamp decodes."""
+    why_left_out: Callable[[str], str | None]
+    """The reason why a topic is not tiered by the settings, None if it is."""
 
     _barrier: _Barrier = field(init=False)
     _leaders: Leaders = field(init=False)
@@ -132,7 +134,9 @@ class TierReading:
         start = self._start(partition, ends, broker)
         search = TimestampSearch(self.reads, partition, self.breathe, self.batch_bytes_max, start)
         if timestamp == OffsetSpec.EARLIEST:
-            return self._found(partition, start)
+            lost = _lost_at(self.reads.state_of(partition).lost_ranges, start)
+            start = start if lost is None else lost.next_offset
+            return None if _begins_by(start, broker) else self._found(partition, start)
         if timestamp == OffsetSpec.MAX_TIMESTAMP:
             if leader_is_newer(ends, broker):
                 raise RetryLater(
@@ -311,7 +315,7 @@ class TierReading:
         return whole_log_start(state, start, broker, oldest)
 
     def _ends(self, state: PartitionState) -> TierEnds | None:
-        if state.highest_copied is None or not state.lineage:
+        if not state.lineage or (state.highest_copied is None and not self._will_be_copied(state)):
             return None
         start = state.first_readable_offset
         if start < 0:
@@ -321,6 +325,13 @@ class TierReading:
             start = served[0].first_offset
         return TierEnds(start, state.next_offset, state.lineage[-1].epoch)
 
+    def _will_be_copied(self, state: PartitionState) -> bool:
+        """True if a node copies the records from the recorded log start on, or records them as
+        lost, though local retention deletes them first: it holds their segments (`rlm/local_log`).
+        """
+        is_ours = state.mode in (Mode.SIDECAR, Mode.PAUSED) and state.log_start_offset >= 0
+        return is_ours and self.why_left_out(state.partition.topic) is None
+
     def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
         epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)
         return FoundOffset(NO_TIMESTAMP, offset, UNKNOWN_EPOCH if epoch is None else epoch)
@@ -329,6 +340,11 @@ class TierReading:
 def _stops_below(end: int, broker: BrokerLogEnds | None) -> bool:
     """True if the offsets below `end` (exclusive) do not reach the leader's disk."""
     return broker is not None and end < broker.local_log_start_offset
+
+
+def _begins_by(offset: int, broker: BrokerLogEnds | None) -> bool:
+    """True if the leader's disk begins at the offset or below it."""
+    return broker is not None and broker.local_log_start_offset <= offset
 
 
 def _lost_at(ranges: Sequence[Lost], offset: int) -> LostOffsets | None:

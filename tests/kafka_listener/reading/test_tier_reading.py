@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -13,18 +12,12 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.leader_epoch_checkpoint import (
     EpochEntry,
-    Epochs,
-    end_offset_for,
-    truncate_from_start,
 )
-from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.reading.fetch_target import Prefer
 from kafka_listener.reading.read_port import (
     AbortedFrom,
     BrokerLogEnds,
     EpochEnd,
-    FetchAnswer,
-    FetchQuery,
     FoundOffset,
     GoToBroker,
     LostOffsets,
@@ -32,11 +25,17 @@ from kafka_listener.reading.read_port import (
     OutOfRange,
     TierEnds,
     TierPart,
-    TierReads,
 )
-from kafka_listener.reading.tier_reading import TierReading
 from rlm.leadership.leadership import Leads
 from rlmm.records import control_records as control
+from tests.kafka_listener.reading.tier_client import (
+    LEADER,
+    MAX,
+    Client,
+    Log,
+    stored,
+    with_node,
+)
 from tests.rlm.broker_files import ReplicaWriter, write_checkpoint, write_log_dir
 from tests.rlm.data_plane.consumers import franz, java
 from tests.rlm.fake_broker import FakeBroker
@@ -44,109 +43,12 @@ from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node, new_world
 from tests.rlm.virtual_time import run_virtually
 
-MAX = 10**9
-LEADER = BrokerLogEnds(
-    leader_epoch=0, local_log_start_offset=20, last_stable_offset=35, high_watermark=35
-)
-
-
-@dataclass
-class Leader:
-    """The leader's word about transactions; None: it does not answer."""
-
-    aborted: tuple[AbortedFrom, ...] | None = None
-    asked: list[tuple[int, int]] = field(default_factory=list)
-
-    async def aborted_at(
-        self, partition: TopicIdPartition, offset: int, leader_epoch: int
-    ) -> tuple[AbortedFrom, ...] | None:
-        self.asked.append((offset, leader_epoch))
-        return self.aborted
-
-
-@dataclass
-class Log:
-    """The leader's log by its epochs, from `start` on; None: the leader does not answer."""
-
-    epochs: Epochs | None = None
-    start: int = 0
-    end: int = 0
-    asked: int = 0
-
-    async def end_of(
-        self, partition: TopicIdPartition, epoch: int, leader_epoch: int
-    ) -> EpochEnd | None:
-        self.asked += 1
-        await asyncio.sleep(0.1)
-        if self.epochs is None or leader_epoch != self.epochs[-1].epoch:
-            return None
-        end = EpochEnd(
-            *end_offset_for(truncate_from_start(self.epochs, self.start), epoch, self.end)
-        )
-        return end if self.start < end.end_offset else None
-
-
-@dataclass
-class Client:
-    """Asks a node about one partition."""
-
-    node: Node
-    partition: TopicIdPartition
-    prefer: Prefer = Prefer.TIER
-    leader: Leader = field(default_factory=Leader)
-    log: Log = field(default_factory=Log)
-    committed: bool = False
-
-    def __post_init__(self) -> None:
-        breathe = partial(asyncio.sleep, 0)
-        self.reading = TierReading(
-            self.node.parts.reads, self.leader, self.log, self.prefer, breathe, MAX
-        )
-        self.port: TierReads = self.reading
-
-    async def fetch(
-        self, offset: int, broker: BrokerLogEnds | None = LEADER, bytes_max: int = MAX
-    ) -> tuple[FetchAnswer, bytes]:
-        query = FetchQuery(self.partition, offset, bytes_max, self.committed, broker)
-        async with self.port.fetch(query) as answer:
-            if not isinstance(answer, TierPart):
-                return answer, b""
-            data = await answer.batches.read()
-            assert len(data) == answer.size_bytes
-            return answer, data
-
-    async def scan(
-        self, offset: int, broker: BrokerLogEnds | None = LEADER, bytes_max: int = MAX
-    ) -> tuple[bytes, FetchAnswer]:
-        """All bytes from one answer after the other, and the first answer without any."""
-        found = b""
-        while True:
-            answer, data = await self.fetch(offset, broker, bytes_max)
-            if not isinstance(answer, TierPart):
-                return found, answer
-            assert answer.next_offset > offset
-            found += data
-            offset = answer.next_offset
-
 
 @pytest.fixture
 def orders(tmp_path: Path) -> KafkaLog:
     log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
     log.write(0, 10, 20, 30, end=35)
     return log
-
-
-def with_node(tmp_path: Path, orders: KafkaLog, check: Callable[[Node], Awaitable[None]]) -> None:
-    async def main() -> None:
-        async with new_world(tmp_path, (orders.log_dir,)).boot(data_plane=True) as node:
-            await node.remote_log.run_once()
-            await check(node)
-
-    run_virtually(main)
-
-
-def stored(log: KafkaLog, *bases: int) -> bytes:
-    return b"".join(log.log_bytes(base) for base in bases)
 
 
 @pytest.mark.parametrize("bytes_max", [1, 200, MAX])
@@ -342,6 +244,48 @@ def test_a_lost_range_above_all_that_is_copied_is_told(tmp_path: Path, orders: K
         assert found == FoundOffset(-1, 29, 0)
 
     with_node(tmp_path, orders, check)
+
+
+def test_records_that_are_held_and_not_copied_yet_are_waited_for(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """A new partition whose local retention was faster than its first copy."""
+
+    async def main() -> None:
+        nothing_stable = FakeBroker({("orders", 0): Leads(0, 5)})
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, broker=nothing_stable) as node:
+            await node.remote_log.run_once()
+            assert node.finished(orders.partition) == []
+            client = Client(node, orders.partition)
+            port, tip = client.port, orders.partition
+            assert await port.list_offsets(tip, -2, LEADER) == FoundOffset(-1, 0, 0)
+            assert isinstance((await client.fetch(0))[0], NotAvailable)
+            assert isinstance((await client.fetch(19))[0], NotAvailable)
+            assert (await client.fetch(20))[0] == GoToBroker(20)
+            with pytest.raises(RetryLater):
+                await port.list_offsets(tip, TIMESTAMP_MS + 5, LEADER)
+            assert await port.list_offsets(tip, -5, LEADER) is None
+            has_all = replace(LEADER, local_log_start_offset=0)
+            assert await port.list_offsets(tip, -2, has_all) is None
+            assert (await client.fetch(0, has_all))[0] == GoToBroker(0)
+
+            no_longer = Client(node, tip, left_out="tiering of orders was disabled")
+            assert no_longer.port.ends(tip) is None
+            assert await no_longer.port.list_offsets(tip, -2, LEADER) is None
+
+            state = node.metadata.partition_state(tip)
+            assert state is not None
+            assert state.claim is not None
+            gone = control.LostRange(tip, state.claim.token, 0, 9, "the hold was full")
+            await node.metadata.record_lost_range(gone)
+            assert await port.list_offsets(tip, -2, LEADER) == FoundOffset(-1, 10, 0)
+            assert (await client.fetch(5))[0] == LostOffsets(0, 9, "the hold was full")
+            gone = replace(gone, start=10, end=19)
+            await node.metadata.record_lost_range(gone)
+            assert await port.list_offsets(tip, -2, LEADER) is None, "the leader has the rest"
+
+    run_virtually(main)
 
 
 def test_offsets_by_time_and_by_special(tmp_path: Path, orders: KafkaLog) -> None:
