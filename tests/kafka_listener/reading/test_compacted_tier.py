@@ -9,7 +9,7 @@ from kafka_formats import offset_checkpoint
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_listener.reading.read_port import GoToBroker
-from tests.kafka_listener.reading.test_tier_reading import LEADER, Client, with_node
+from tests.kafka_listener.reading.tier_client import LEADER, Client, with_node
 from tests.rlm.kafka_logs import TIMESTAMP_MS, KafkaLog, new_log_dir
 from tests.rlm.one_node import Node
 

@@ -20,7 +20,7 @@ from kafka_listener.reading.whole_log_start import gap_below_log_start, whole_lo
 from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import LogStart, PartitionClaim, PartitionModeChange
 from rlmm.segment import RemoteLogSegmentMetadata
-from tests.kafka_listener.reading.test_tier_reading import LEADER, Client, with_node
+from tests.kafka_listener.reading.tier_client import LEADER, Client, with_node
 from tests.rlm.kafka_logs import KafkaLog, new_log_dir
 from tests.rlm.one_node import Node
 from tests.rlm.planner_facts import claim, epochs, segment_row, state
