@@ -22,8 +22,8 @@ class CopyLimits:
     `upload_margin_s`: wait past a dead attempt's deadline, or a finished segment's mark, before its
     row goes; covers two nodes' clocks and the time until a store shows a late request.
     `stopped_margin_s` covers the latter alone, for own attempts of a process about to end.
-    `finish_deadline_s`: wait of a finished upload for a quorum leader. `store_retry_s`: pause
-    between two looks at a missing store. `retention_interval_s`: pause between two passes of
+    `finish_deadline_s`: wait of a finished upload for a quorum leader. `store_retry_s`: longest
+    pause between two looks at a missing store. `retention_interval_s`: pause between two passes of
     retention; a pass that would take more than `retention_max_percent` of a partition's tiered
     bytes, or the node's, stops. `retention_trash_s`: time from an expiry mark to the log start, 0
     for no trash. `delete_delay_s` keeps a finished segment's objects for running readers.

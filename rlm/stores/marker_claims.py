@@ -33,6 +33,11 @@ logger = logging.getLogger(__name__)
 OTHERS_WAIT_S = 5.0
 """The time (s) that the start waits for the stores that it can do without."""
 
+FIRST_PAUSE_S = 1.0
+"""The pause before the second look at a missing store. It doubles, up to `store_retry_s`, so that
+copies go on a moment after a short outage.
+"""
+
 NOT_CHECKED = "its cluster marker has not been read yet"
 
 
@@ -156,10 +161,14 @@ class StoreClaims:
             raise
 
     async def _claim_others(self) -> None:
+        pause_s = FIRST_PAUSE_S
         while True:
             await asyncio.gather(*map(self._try, tuple(self._missing)))
             self._looked.set()
-            await self.around.ambient.sleep(self.around.limits.store_retry_s)
+            if not self._missing:
+                pause_s = FIRST_PAUSE_S
+            await self.around.ambient.sleep(pause_s)
+            pause_s = min(2 * pause_s, self.around.limits.store_retry_s)
 
     async def _try(self, name: str) -> None:
         try:
