@@ -118,8 +118,11 @@ def print_text(text: str) -> None:
 
 
 def print_line(text: str) -> None:
-    """Print one line, cut with an ellipsis at the edge of the terminal."""
-    console.print(_escape(text), no_wrap=True, overflow="ellipsis", crop=True)
+    """Print one line: cut with an ellipsis at the edge of a terminal, whole in a pipe or a file."""
+    if console.is_terminal:
+        console.print(_escape(text), no_wrap=True, overflow="ellipsis", crop=True)
+    else:
+        console.print(_escape(text), soft_wrap=True)
 
 
 def print_fields(fields: Mapping[str, object]) -> None:

@@ -161,7 +161,7 @@ def _tries_again(partition: dict[str, Any]) -> bool:
 
 
 def print_waiting(found: list[dict[str, Any]]) -> None:
-    """One line each, cut at the edge of a terminal: `--json` has the whole names and texts."""
+    """One line each, on a terminal cut at its edge: `--json` has the whole names and texts."""
     for each in found:
         text = each["blocked"] or each["why_not_text"]
         if each["blocked"] is None and _tries_again(each):

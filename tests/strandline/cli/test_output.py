@@ -20,13 +20,20 @@ from tests.api.fakes import copying_status, make_status
 
 
 def test_a_line_stays_one_line_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "orders-0  3.0 GiB, 61 s  backing off: " + "the store [main] is away " * 9
     shown = StringIO()
-    monkeypatch.setattr(output, "console", Console(file=shown, width=80))
-    output.print_line("orders-0  3.0 GiB, 61 s  backing off: " + "the store [main] is away " * 9)
+    terminal = Console(file=shown, width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(output, "console", terminal)
+    output.print_line(text)
     (line,) = shown.getvalue().splitlines()
     assert len(line) == 80
     assert line.startswith("orders-0  3.0 GiB, 61 s  backing off: the store [main] is away")
     assert line.endswith("\u2026")
+
+
+def test_a_line_in_a_pipe_or_a_file_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "orders-0  backing off: " + "the store [main] is away, " * 9 + "it is read-only"
+    assert printed(monkeypatch, 80, lambda: output.print_line(text)) == [text]
 
 
 def printed(monkeypatch: pytest.MonkeyPatch, width: int, show: Callable[[], None]) -> list[str]:
