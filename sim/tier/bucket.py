@@ -54,6 +54,7 @@ class Bucket(MemoryStore):
             if key in self._objects:
                 self._world.auditor.deleting(key)
         await super().delete_many(keys)
+        self._world.late.deleted(keys)
 
     def _place(self, key: str, data: bytes, crc32c: int, create_only: bool) -> ObjectInfo:
         if not (create_only and key in self._objects):
@@ -154,13 +155,13 @@ class NodeStore(StoreWrapper):
         world, process = self._world, self._process
         name = f"{NAMES.get(call.operation, call.operation)} {world.short(call.key)}"
         await world.step(process, f"before {name}")
-        fate = world.faults.request(process.machine, name)
+        fate = world.late.fate(call, world.faults.request(process.machine, name))
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         if fate.refused:
             await asyncio.sleep(fate.delay_ms / 1000)
             raise RetryLater(f"the store does not take {name}")
         arrive = partial(self._arrive, name, future, effect, fate.answer_lost)
-        world.schedule.after(fate.delay_ms, arrive)
+        world.late.send(call, fate, arrive)
         if fate.given_up_ms is not None:
             await asyncio.sleep(fate.given_up_ms / 1000)
             raise RetryLater(f"{name} gave no answer")

@@ -41,7 +41,7 @@ from rlmm.view.view import View
 from sim.core.invariants import InvariantError
 from sim.nodes.reference import Reference
 from sim.tier.claimed_logs import Claimed, claimed, log_of_claims
-from sim.tier.faults import SKEW_MS_MAX
+from sim.tier.late import SLACK_MS
 from sim.tier.replica import Batch, batches_within
 from sim.tier.retained import RetentionAudit
 from sim.tier.served import unserved
@@ -397,13 +397,18 @@ class Auditor:
             row.segment_id.id
         )  # which give readers no time
         if was_finished(row) and not self._world.faults.breaks_timing and not brokers:
-            since_ms = self._world.schedule.now_ms - self._marked_ms[row.segment_id.id]
+            since_ms = self.since_mark_ms(row.segment_id.id)
             delay_ms = round(self._world.limits.delete_delay_s * 1000)
             self.check(
-                since_ms >= delay_ms - 2 * SKEW_MS_MAX - self._world.proposal_ms_max,
+                since_ms is not None and since_ms >= delay_ms - SLACK_MS,
                 "delete_order",
                 f"{key} goes {since_ms} ms after its mark, readers have {delay_ms} ms",
             )
+
+    def since_mark_ms(self, segment: Uuid) -> int | None:
+        """True time since a segment was marked; None if it is not."""
+        marked_ms = self._marked_ms.get(segment)
+        return None if marked_ms is None else self._world.schedule.now_ms - marked_ms
 
     def went_behind_our_back(self, key: str) -> None:
         """Note an object that the world itself removes or harms."""

@@ -42,6 +42,7 @@ from sim.tier.first_looks import FirstLooks
 from sim.tier.following import Following
 from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
+from sim.tier.late import Late
 from sim.tier.local_damage import LocalDamage
 from sim.tier.loop import TierLoop, the_dead_are_unheard
 from sim.tier.lower_end_audit import LowerEndAudit
@@ -116,6 +117,8 @@ class Plan:
     """The log of a new leader of such brokers is not known at once; without a plan in most seeds of
     that mode.
     """
+    late: bool = False
+    """Uploads arrive behind a delete, readers are slow; without a plan in some seeds."""
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -148,7 +151,9 @@ class World:
         self._uuids = 0
         self.foreign: frozenset[str] = frozenset()
         self.machines: list[Machine] = []
-        self.faults = Faults(self, plan.faults, without={"wiped"} if plan.clocks else set())
+        self.late = Late(self, is_on=plan.late if plan != Plan() else None)
+        without = {"wiped"} if plan.clocks else set()
+        self.faults = Faults(self, plan.faults, without=self.late.without | without)
         self.clocks = Clocks(self, is_on=plan.clocks)
         self.auditor = Auditor(self)
         self.hold_audit = HoldAuditor(self)
@@ -182,6 +187,7 @@ class World:
         self.brokers.is_quiet = plan.quiet
         self.delegated.create_all()
         self.admins = Admins(self, plan.admins)
+        self.admins.kinds -= self.late.without
         self.readers = Readers(self)
         self.foreign = frozenset(FOREIGN)
         for key in FOREIGN:
@@ -207,7 +213,8 @@ class World:
             delete_delay_s=choose((0.0, 10.0, 40.0)),
             clock_check_interval_s=60.0,
         )
-        self.limits = self.disaster.limits(self.trash.limits(self.following.limits(limits)))
+        limits = self.disaster.limits(self.trash.limits(self.following.limits(limits)))
+        self.limits = self.late.limits(limits)
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         # Who is silent is judged in the nodes world, which has a quorum.
@@ -312,7 +319,7 @@ class World:
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                     self.settings, self.trash, self.building, self.cuts, self.disaster,
-                    self.first_looks,
+                    self.first_looks, self.late,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -371,7 +378,7 @@ class World:
         for actor in (
             self.faults, self.damage, self.local_damage, self.following, self.rewriting,
             self.settings, self.trash, self.building, self.cuts, self.clocks,
-            self.first_looks,
+            self.first_looks, self.late,
         ):  # fmt: skip
             actor.stop()
         self.admins.on = self.readers.on = False

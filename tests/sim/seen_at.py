@@ -107,6 +107,9 @@ SEEN_AT = {
     "a look counts before the broker says that it leads": 9,
     "a look at one counts before the epoch is on the disk": 8,
     "a look at one counts for all": 2,
+    # sim.tier with what is late
+    "objects are deleted once, before late uploads": 2,
+    "readers of a finished segment have no time": 3,
     # sim.tier with a disaster
     "a comparison finds nothing missing": 2,
     "the claims of a lost cluster stand": 2,

@@ -13,6 +13,7 @@ from sim.tier import planted_in_cuts as cuts
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_disaster as disaster
 from sim.tier import planted_in_holding as holding
+from sim.tier import planted_in_late as late
 from sim.tier import planted_in_looks as looks
 from sim.tier import planted_in_rough as rough
 from sim.tier import planted_in_trash as trash
@@ -65,6 +66,7 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *building.BUGS_OF_BUILDING,
         *rough.BUGS_OF_ROUGH,
         *looks.BUGS_OF_LOOKS,
+        *late.BUGS_OF_LATE,
         *cuts.BUGS_OF_CUTS,
         *disaster.BUGS_OF_DISASTER,
     )
