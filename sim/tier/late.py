@@ -56,8 +56,8 @@ class _UnderWay:
 
 
 class Late:
-    """What is late in a world. `is_on` None: in some seeds. `hung` counts uploads that arrived
-    behind a delete, `outlived` readers that asked for what was marked meanwhile.
+    """Requests and readers that are late. `is_on` None: in some seeds. `hung` counts uploads that
+    arrived behind a delete, `outlived` readers that asked for what was marked meanwhile.
     """
 
     def __init__(self, world: World, *, is_on: bool | None) -> None:

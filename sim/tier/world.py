@@ -172,13 +172,7 @@ class World:
         self.trash = Trash(self, is_on=plan.trash)
         self.building = Building(self, plan.building if plan != Plan() else None)
         self.disaster = Disaster(self, plan.disaster if plan != Plan() else None)
-        self._draw_limits()
-        if plan.limits is not None:
-            self.limits = plan.limits
-        if plan.hold_bytes_max is not None:
-            self.hold_bytes_max = plan.hold_bytes_max
-        if self.delegated.is_on or self.settings.is_on:
-            self.hold_bytes_max = -1  # for what nodes copy alone, of topics that are never left out
+        self._draw_limits(plan)
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
         self.brokers = Brokers(
@@ -193,7 +187,7 @@ class World:
         for key in FOREIGN:
             at_once(self.bucket.put(key, data := key.encode(), crc32c=crc32c(data)))
 
-    def _draw_limits(self) -> None:
+    def _draw_limits(self, plan: Plan) -> None:
         choose = self.random.choice
         limits = CopyLimits(
             scan_interval_s=choose((1.0, 3.0)),
@@ -222,6 +216,12 @@ class World:
             apply_cost_max=choose((1, 30)), node_silence_max_s=NOBODY_IS_SILENT_S
         )
         self.hold_bytes_max = choose((-1, -1, 600, 4_000, ROOM_BYTES))
+        if plan.limits is not None:
+            self.limits = plan.limits
+        if plan.hold_bytes_max is not None:
+            self.hold_bytes_max = plan.hold_bytes_max
+        if self.delegated.is_on or self.settings.is_on:
+            self.hold_bytes_max = -1  # for what nodes copy alone, of topics that are never left out
 
     @property
     def holds(self) -> bool:
