@@ -2,8 +2,9 @@
 
     <data>/kill-switches.json   {"copying": null, "deleting": {"since_ms", "by", "why"}}
 
-A pause applies from the call on and survives a restart; a resume applies once it is on disk. An
-unreadable file turns both switches on: the node may have been paused for a reason.
+A pause applies from the call on and survives a restart; a resume applies once it is on disk. Both
+are written even if their caller gives up. An unreadable file turns both switches on: the node may
+have been paused for a reason.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 
 from kafka_formats.errors import CorruptData, RetryLater
 from rlm.control.audit import Audit, AuditAction, AuditLine, no_audit
 from rlm.control.node_problem import NodeProblem, ProblemArea
 from rlm.format.json_fields import Fields
+from rlm.node_files.whole_steps import WholeSteps
 from rlmm.log.disk import OsDisk, replace_file
 
 logger = logging.getLogger(__name__)
@@ -58,7 +61,7 @@ class KillSwitches:
         self._path = path
         self._now_ms = now_ms
         self._audit = audit
-        self._one_at_a_time = asyncio.Lock()
+        self._steps = WholeSteps()
         self._pauses: Pauses = {} if path is None else _load(path, now_ms())
 
     def pause_of(self, switch: Switch) -> Pause | None:
@@ -95,40 +98,42 @@ class KillSwitches:
         self._pauses = {**self._pauses, switch: replace(pause)}
         if known is None:
             self._tell(AuditAction.PAUSED, switch, by, why)
-        async with self._one_at_a_time:
-            try:
-                await self._store(self._pauses)
-            except OSError as error:
-                raise RetryLater(
-                    f"{switch} is paused until this node ends, but {self._path} can't be written "
-                    f"({error.strerror}): correct that and pause it again, or a restart resumes it"
-                ) from error
+        await self._steps.run(partial(self._store_pause, switch))
+
+    async def _store_pause(self, switch: Switch) -> None:
+        try:
+            await self._store(self._pauses)
+        except OSError as error:
+            raise RetryLater(
+                f"{switch} is paused until this node ends, but {self._path} can't be written "
+                f"({error.strerror}): correct that and pause it again, or a restart resumes it"
+            ) from error
 
     async def resume(self, switch: Switch, *, by: str, why: str = "") -> None:
         """End the pause; no effect if not paused. RetryLater: the work stays paused, because the
         file could not be written, or because it was paused again meanwhile.
         """
-        async with self._one_at_a_time:
-            ended = self._pauses.get(switch)
-            if ended is None:
-                return
-            rest = {each: pause for each, pause in self._pauses.items() if each is not switch}
-            try:
-                await self._store(rest)
-            except OSError as error:
-                raise RetryLater(
-                    f"{switch} stays paused: {self._path} can't be written ({error.strerror}): "
-                    "correct that and resume it again"
-                ) from error
-            if self._pauses[switch] is not ended:
-                raise RetryLater(
-                    f"{switch} stays paused: it was paused again meanwhile. Find out why, then "
-                    "resume it again"
-                )
-            # The other switch may have been turned on meanwhile.
-            self._pauses = {
-                each: pause for each, pause in self._pauses.items() if each is not switch
-            }
+        await self._steps.run(partial(self._store_resume, switch, by, why))
+
+    async def _store_resume(self, switch: Switch, by: str, why: str) -> None:
+        ended = self._pauses.get(switch)
+        if ended is None:
+            return
+        rest = {each: pause for each, pause in self._pauses.items() if each is not switch}
+        try:
+            await self._store(rest)
+        except OSError as error:
+            raise RetryLater(
+                f"{switch} stays paused: {self._path} can't be written ({error.strerror}): "
+                "correct that and resume it again"
+            ) from error
+        if self._pauses[switch] is not ended:
+            raise RetryLater(
+                f"{switch} stays paused: it was paused again meanwhile. Find out why, then "
+                "resume it again"
+            )
+        # The other switch may have been turned on meanwhile.
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each is not switch}
         self._tell(AuditAction.RESUMED, switch, by, why)
 
     async def _store(self, pauses: Pauses) -> None:

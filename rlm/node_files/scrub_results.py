@@ -15,6 +15,7 @@ import os
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from kafka_formats.errors import InvalidRequest, RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.control.node_problem import NodeProblem, ProblemArea
+from rlm.node_files.whole_steps import WholeSteps
 from rlmm.log.disk import OsDisk, replace_file
 
 logger = logging.getLogger(__name__)
@@ -95,7 +97,7 @@ class ScrubResults:
     def __init__(self, path: Path | None) -> None:
         """Read the file if there is one; unreadable lines are left out and logged."""
         self._path = path
-        self._one_at_a_time = asyncio.Lock()
+        self._steps = WholeSteps()
         self._known: dict[Key, PartitionScrub] = {}  # in the order of scrubs, the latest last
         self._order: list[Key] = []
         self._due_bytes = 0  # appended since the last rewrite, minus the bytes that it wrote
@@ -104,41 +106,45 @@ class ScrubResults:
 
     async def add(self, results: Iterable[PartitionScrub]) -> None:
         """Store results; they are on disk on return. RetryLater: they could not be written."""
-        async with self._one_at_a_time:
-            merged: dict[Key, PartitionScrub] = {}
-            for result in results:
-                before = merged.get(result.key) or self._known.get(result.key)
-                merged[result.key] = _merged(before, result)
-            if self._path is not None:
-                lines = [_encoded(result) for result in merged.values()]
-                try:
-                    await asyncio.to_thread(_append, self._path, lines)
-                except OSError as error:
-                    raise RetryLater(
-                        f"results of a scrub can't be kept: {self._path}: {error.strerror}: "
-                        "correct that and post them again"
-                    ) from error
-                self._due_bytes += sum(map(len, lines))
-            for result in merged.values():
-                self._keep(result)
-            await self._compact()
+        await self._steps.run(partial(self._add, tuple(results)))
+
+    async def _add(self, results: Iterable[PartitionScrub]) -> None:
+        merged: dict[Key, PartitionScrub] = {}
+        for result in results:
+            before = merged.get(result.key) or self._known.get(result.key)
+            merged[result.key] = _merged(before, result)
+        if self._path is not None:
+            lines = [_encoded(result) for result in merged.values()]
+            try:
+                await asyncio.to_thread(_append, self._path, lines)
+            except OSError as error:
+                raise RetryLater(
+                    f"results of a scrub can't be kept: {self._path}: {error.strerror}: "
+                    "correct that and post them again"
+                ) from error
+            self._due_bytes += sum(map(len, lines))
+        for result in merged.values():
+            self._keep(result)
+        await self._compact()
 
     async def forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
         """Forget the damage of a segment that a whole copy has replaced."""
-        async with self._one_at_a_time:
-            known = self._known.get(_key(partition))
-            if known is None or known.damage_of(segment_id) is None:
-                return
-            left = tuple(each for each in known.damage if each.segment_id != segment_id)
-            now = replace(known, damaged=known.damaged - 1, damage=left)
-            if self._path is not None:
-                line = _encoded(now)
-                try:
-                    await asyncio.to_thread(_append, self._path, [line])
-                except OSError as error:
-                    logger.warning("%s can't be written to: %s", self._path, error)
-                self._due_bytes += len(line)
-            self._keep(now)
+        await self._steps.run(partial(self._forget_damage, partition, segment_id))
+
+    async def _forget_damage(self, partition: TopicIdPartition, segment_id: Uuid) -> None:
+        known = self._known.get(_key(partition))
+        if known is None or known.damage_of(segment_id) is None:
+            return
+        left = tuple(each for each in known.damage if each.segment_id != segment_id)
+        now = replace(known, damaged=known.damaged - 1, damage=left)
+        if self._path is not None:
+            line = _encoded(now)
+            try:
+                await asyncio.to_thread(_append, self._path, [line])
+            except OSError as error:
+                logger.warning("%s can't be written to: %s", self._path, error)
+            self._due_bytes += len(line)
+        self._keep(now)
 
     def of(self, partition: TopicIdPartition) -> PartitionScrub | None:
         return self._known.get(_key(partition))
@@ -241,8 +247,12 @@ def _merged(before: PartitionScrub | None, now: PartitionScrub) -> PartitionScru
 
 
 def _append(path: Path, lines: Sequence[bytes]) -> None:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    """Append the lines, durably. An earlier call that failed may have left the head of a line."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(descriptor, "ab") as file:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            file.write(b"\n")
         file.writelines(lines)
         file.flush()
         os.fsync(file.fileno())

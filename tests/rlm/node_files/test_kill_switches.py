@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ import pytest
 from kafka_formats.errors import RetryLater
 from rlm.control.audit import AuditLine
 from rlm.control.node_problem import ProblemArea
+from rlm.node_files import kill_switches
 from rlm.node_files.kill_switches import FILE_NAME, KillSwitches, Pause, Pauses, Switch
+from rlmm.log.disk import Disk, replace_file
 
 NOW_MS = 1_700_000_000_000
 
@@ -101,5 +104,61 @@ async def test_a_pause_said_while_a_resume_is_written_down_holds(
     with pytest.raises(RetryLater, match="paused again"):
         await resuming
     await pausing
+    assert switches.pause_of(Switch.DELETING) is not None
+    assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None
+
+
+class SlowDisk:
+    """Writes of the file wait here, in their thread, until `go_on` is set."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+        monkeypatch.setattr(kill_switches, "replace_file", self._slowly)
+
+    def _slowly(self, disk: Disk, path: Path, data: bytes) -> None:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go_on.wait(10)
+        replace_file(disk, path, data)
+
+    async def has_begun(self) -> None:
+        assert await asyncio.to_thread(self.begun.wait, 10)
+
+
+async def test_a_resume_given_up_on_a_slow_disk_does_not_undo_a_later_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A request ends at its deadline; the thread that writes for it does not."""
+    switches = switches_at(tmp_path)
+    await switches.pause(Switch.DELETING, by="ann")
+    slow = SlowDisk(monkeypatch)
+    resuming = asyncio.create_task(switches.resume(Switch.DELETING, by="bob"))
+    await slow.has_begun()
+    resuming.cancel()
+    await asyncio.gather(resuming, return_exceptions=True)
+    pausing = asyncio.create_task(switches.pause(Switch.DELETING, by="eve"))
+    await asyncio.wait({pausing}, timeout=0.2)
+    slow.go_on.set()
+    await pausing
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert switches.pause_of(Switch.DELETING) is not None
+    assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None
+
+
+async def test_a_pause_given_up_on_a_slow_disk_is_stored_nevertheless(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in force in this process, and shown, so a restart must not end it."""
+    switches = switches_at(tmp_path)
+    slow = SlowDisk(monkeypatch)
+    first = asyncio.create_task(switches.pause(Switch.COPYING, by="ann"))
+    await slow.has_begun()
+    second = asyncio.create_task(switches.pause(Switch.DELETING, by="ann"))
+    await asyncio.sleep(0)
+    second.cancel()
+    await asyncio.gather(second, return_exceptions=True)
+    slow.go_on.set()
+    await first
+    await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()})
     assert switches.pause_of(Switch.DELETING) is not None
     assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import threading
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,3 +108,54 @@ async def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
     with pytest.raises(RetryLater, match="can't be kept"):
         await results.add([result(0)])
     assert results.of(result().partition) is None
+
+
+async def test_results_kept_after_a_full_disk_survive_a_restart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A write that fails may have left the head of a line."""
+    path = tmp_path / FILE_NAME
+    results = ScrubResults(path)
+    await results.add([result(0, 1)])
+    append = scrub_results._append
+
+    def fills_the_disk(path: Path, lines: Sequence[bytes]) -> None:
+        append(path, [lines[0][:30]])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(scrub_results, "_append", fills_the_disk)
+        with pytest.raises(RetryLater, match="No space left"):
+            await results.add([result(2, 4)])
+    await results.add([result(2, 4)])
+    again = ScrubResults(path)
+    for each in (results, again):
+        assert all_of(each, damaged=True) == [0, 2]
+
+
+async def test_a_rewrite_given_up_on_a_slow_disk_takes_no_later_result_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / FILE_NAME
+    results = ScrubResults(path)
+    monkeypatch.setattr(scrub_results, "SLACK_BYTES", 0)
+    begun, go_on = threading.Event(), threading.Event()
+    rewrite = scrub_results._rewrite
+
+    def slowly(path: Path, known: Sequence[PartitionScrub]) -> int:
+        if not begun.is_set():
+            begun.set()
+            assert go_on.wait(10)
+        return rewrite(path, known)
+
+    monkeypatch.setattr(scrub_results, "_rewrite", slowly)
+    first = asyncio.create_task(results.add([result(0, 1)]))
+    assert await asyncio.to_thread(begun.wait, 10)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    second = asyncio.create_task(results.add([result(2, 4)]))
+    await asyncio.wait({second}, timeout=0.2)
+    go_on.set()
+    await second
+    await asyncio.get_running_loop().shutdown_default_executor()
+    assert all_of(ScrubResults(path), damaged=True) == [0, 2]

@@ -1,0 +1,31 @@
+"""Steps that change a file of the node: one at a time, and each to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+class WholeSteps:
+    """Runs steps in the order of the calls. A step goes on, and later ones wait for it, when its
+    caller is cancelled: the thread that writes for it cannot be ended, and would otherwise put an
+    older content in place of one that was reported as stored.
+    """
+
+    def __init__(self) -> None:
+        self._one_at_a_time = asyncio.Lock()
+        self._tasks: set[asyncio.Future[Any]] = set()
+
+    async def run(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        """Run the step; its result, or its error."""
+        task = asyncio.ensure_future(self._in_turn(step))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return await asyncio.shield(task)
+
+    async def _in_turn(self, step: Callable[[], Awaitable[Result]]) -> Result:
+        async with self._one_at_a_time:
+            return await step()
