@@ -80,6 +80,7 @@ class QuorumLog:
         self._may_truncate_to = 0
         self._closed = False
         self._recovery_point_task: asyncio.Task[None] | None = None
+        self._finishing: set[asyncio.Future[None]] = set()
         self.stats = QuorumStats(ambient.monotonic)
         self.envelopes = Envelopes()
         self.driver = QuorumDriver(
@@ -321,8 +322,16 @@ class QuorumLog:
         return _Sink(writer, self, wanted)
 
     async def snapshot_finished(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
-        """Complete the snapshot, report it to the core, and cut the log."""
+        """Complete the snapshot, report it to the core, and cut the log: to the end, also if the
+        caller gives up. A core that does not learn of a cut sends replicas neither the log below it
+        nor a snapshot.
+        """
+        finishing = asyncio.ensure_future(self._finish_snapshot(writer, snapshot))
+        self._finishing.add(finishing)
+        finishing.add_done_callback(self._finishing.discard)
+        await asyncio.shield(finishing)
 
+    async def _finish_snapshot(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
         def finish() -> int:
             # First, so that recovery notices damage in a log that ends below this snapshot.
             self._directory.store_recovery_point()
@@ -393,6 +402,7 @@ class QuorumLog:
             await asyncio.gather(self._recovery_point_task, return_exceptions=True)
         self._on_advance()
         await self._peers.close()
+        await asyncio.gather(*self._finishing, return_exceptions=True)
         # Wait for the thread in any case: it must not work in a directory that others open next.
         last = self._directory.store_recovery_point if self.driver.failure is None else _nothing
         await self._in(self._reader, last)
