@@ -14,6 +14,7 @@ import errno
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -175,9 +176,13 @@ def find_finished(place: Place, restore: Begun) -> FinishedLog | None:
 def check_empty(directory: Path, end_offset: int) -> None:
     """Raise Conflict if the partition has any byte of a log, or has had: the broker names its
     empty segment by the offset that comes next, and no log may end below that. `end_offset` is the
-    restored one's (exclusive).
+    restored one's (exclusive). OSError if the directory cannot be listed: it may hold a log.
     """
-    for path in directory.glob(f"*{LOG_SUFFIX}"):
+    # Not by `glob`, which takes a directory that it cannot list for an empty one.
+    for name in _names(directory):
+        path = directory / name
+        if not name.endswith(LOG_SUFFIX):
+            continue
         if path.stat().st_size:
             raise Conflict(
                 f"{directory} holds a log ({path.name} has {path.stat().st_size} bytes): a restore "
@@ -192,6 +197,14 @@ def check_empty(directory: Path, end_offset: int) -> None:
                 "skip them. Choose an empty topic or a different --topic-as",
                 reason="HAD_A_LOG",
             )
+
+
+def _names(directory: Path) -> list[str]:
+    """The entries of a directory; none if it does not exist."""
+    try:
+        return os.listdir(directory)
+    except FileNotFoundError:
+        return []
 
 
 @contextmanager

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import json
 import multiprocessing
+import os
 import shutil
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
@@ -240,6 +243,23 @@ def test_a_directory_that_holds_a_log_is_never_written_to(tmp_path: Path) -> Non
     (directory / "00000000000000000007.log").write_bytes(b"x")
     with pytest.raises(Conflict, match="holds a log"):
         find_place([tmp_path], "orders", 0, NEW_ID, ANYTHING)
+
+
+def test_a_directory_that_cannot_be_listed_is_not_taken_for_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be removed, to make room for the restored log."""
+    directory = tmp_path / "orders-0"
+    directory.mkdir()
+    (directory / "00000000000000000007.log").write_bytes(b"x")
+
+    def refuses(path: object) -> NoReturn:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+
+    monkeypatch.setattr(os, "scandir", refuses)  # root may list any directory
+    monkeypatch.setattr(os, "listdir", refuses)
+    with pytest.raises(PermissionError):
+        check_empty(directory, 10)
 
 
 def test_a_log_never_ends_below_the_offsets_that_a_broker_has_given_out(
