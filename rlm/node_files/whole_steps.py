@@ -6,6 +6,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
+from kafka_formats.errors import RetryLater
+
+WAITING_MAX = 100
+"""Limit of the steps that wait for a disk that hangs; each may keep its caller's data."""
+
 Result = TypeVar("Result")
 
 
@@ -20,7 +25,12 @@ class WholeSteps:
         self._tasks: set[asyncio.Future[Any]] = set()
 
     async def run(self, step: Callable[[], Awaitable[Result]]) -> Result:
-        """Run the step; its result, or its error."""
+        """Run the step; its result, or its error. RetryLater: too many wait already."""
+        if len(self._tasks) >= WAITING_MAX:
+            raise RetryLater(
+                f"{len(self._tasks)} changes of a file in the node's data directory wait for the "
+                "disk already: check whether it hangs"
+            )
         task = asyncio.ensure_future(self._in_turn(step))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
