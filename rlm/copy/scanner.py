@@ -173,7 +173,7 @@ class Scanner:
         """Scan the log directories. InvalidRequest if no path is a log directory; Refused if one
         belongs to a different cluster; RetryLater if a disk does not answer in time.
         """
-        scan = await self._in_time(self._find)
+        scan = await self._settled(await self._in_time(self._find))
         delegated = [each for each in scan.partitions if self.announced.has(each.partition)]
         contradicted = await self._contradicted({each.partition.topic for each in delegated})
         if self.announced.is_silent:  # the broker may run without its plug-in now
@@ -205,6 +205,15 @@ class Scanner:
             tuple(sorted((topic, wait.text) for topic, wait in left_out.items())),
             self._untold(told, words) | _behind(delegated, words),
         )
+
+    async def _settled(self, scan: LogDirScan) -> LogDirScan:
+        """The scan, of replicas of one name with those of the topic that the broker has: a deleted
+        topic's stays in a log directory that is offline, and the topic may be made again.
+        """
+        if self.broker is None or not scan.rivals:
+            return scan
+        names = sorted({each.partition.topic for each in scan.rivals})
+        return scan.with_topics(await self.broker.topic_ids(names))
 
     def _untold(
         self, told: Sequence[Found], words: Mapping[TopicIdPartition, BrokerWord]

@@ -6,7 +6,7 @@ Everything here blocks; callers use an executor. Nothing is ever written.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -115,12 +115,26 @@ class LogDirProblem:
 
 @dataclass(frozen=True, slots=True)
 class LogDirScan:
-    """One scan of all log directories. `cluster_id` and `node_id` are from meta.properties."""
+    """One scan of all log directories. `cluster_id` and `node_id` are from meta.properties.
+    `rivals`: replicas that have a name in common, each of a different topic, and a problem each.
+    """
 
     partitions: tuple[LocalPartition, ...]
     problems: tuple[LogDirProblem, ...]
     cluster_id: str | None
     node_id: int | None
+    rivals: tuple[LocalPartition, ...] = ()
+
+    def with_topics(self, ids: Mapping[str, object]) -> LogDirScan:
+        """The scan with those rivals whose topic has this id, without the problem of each."""
+        settled = [each for each in self.rivals if _is_of(each, ids)]
+        here = {each.directory for each in settled}
+        return replace(
+            self,
+            partitions=_sorted([*self.partitions, *settled]),
+            problems=tuple(each for each in self.problems if each.path not in here),
+            rivals=tuple(each for each in self.rivals if each.directory not in here),
+        )
 
 
 def find_partitions(
@@ -146,7 +160,7 @@ def find_partitions(
         scan.look_at(log_dir, only)
     result = scan.result()
     if only is None:
-        memory.keep([each.directory for each in result.partitions])
+        memory.keep([each.directory for each in (*result.partitions, *result.rivals)])
     if all(each.kind is ProblemKind.NOT_A_LOG_DIRECTORY for each in result.problems) and not ours:
         raise InvalidRequest(result.problems[0].message, field="log_dirs")
     return result
@@ -165,7 +179,7 @@ class _Scan:
         self._node_id: int | None = None
         self._found: dict[tuple[str, int], LocalPartition] = {}
         self._problems: list[LogDirProblem] = []
-        self._duplicates: dict[tuple[str, int], list[Path]] = {}
+        self._duplicates: dict[tuple[str, int], list[LocalPartition]] = {}
 
     def identify(self, log_dir: Path) -> bool:
         """True if the directory's meta.properties was read and fits the cluster and the others."""
@@ -250,22 +264,27 @@ class _Scan:
 
     def result(self) -> LogDirScan:
         """The result, without partitions that lie in two directories."""
-        for key, paths in self._duplicates.items():
-            first = self._found.pop(key).directory
-            text = ", ".join(str(path) for path in (first, *paths))
-            for path in (first, *paths):
+        rivals: list[LocalPartition] = []
+        for key, others in self._duplicates.items():
+            all_of_it = [self._found.pop(key), *others]
+            text = ", ".join(str(each.directory) for each in all_of_it)
+            if len({each.partition for each in all_of_it}) == len(all_of_it):
+                rivals += all_of_it
+            for each in all_of_it:
                 self._problem(
-                    path,
+                    each.directory,
                     ProblemKind.DUPLICATE,
-                    f"the same partition is live in {text}; Kafka allows one: remove the stale one "
-                    "while the broker is down",
+                    f"the same partition is live in {text}, here with topic id "
+                    f"{each.partition.topic_id}; Kafka allows one: remove the stale one while the "
+                    "broker is down",
                     key,
                 )
         return LogDirScan(
-            tuple(sorted(self._found.values(), key=lambda found: found.partition)),
+            _sorted(self._found.values()),
             tuple(self._problems),
             self._cluster_id,
             self._node_id,
+            tuple(rivals),
         )
 
     def _take(
@@ -277,13 +296,9 @@ class _Scan:
         *,
         cleaned: bool,
     ) -> None:
-        directory = replica.directory
-        if key in self._found:
-            self._duplicates.setdefault(key, []).append(directory)
-            return
-        self._found[key] = LocalPartition(
+        local = LocalPartition(
             partition=TopicIdPartition(key[0], replica.topic_id, key[1]),
-            directory=directory,
+            directory=replica.directory,
             segments=self._memory.segments(replica),
             leader_epochs=replica.leader_epochs,
             checkpoint_bytes=replica.checkpoint_bytes,
@@ -295,6 +310,8 @@ class _Scan:
             removed_logs=replica.removed_logs,
             high_watermark_written_ns=high_watermark[1],
         )
+        if self._found.setdefault(key, local) is not local:
+            self._duplicates.setdefault(key, []).append(local)
 
     def _checkpoint(self, path: Path) -> dict[tuple[str, int], int]:
         """A checkpoint file of the whole directory; empty for a fresh broker that has none yet."""
@@ -313,6 +330,14 @@ class _Scan:
     ) -> None:
         topic, partition = (None, None) if key is None else key
         self._problems.append(LogDirProblem(path, topic, partition, kind, message))
+
+
+def _is_of(local: LocalPartition, ids: Mapping[str, object]) -> bool:
+    return ids.get(local.partition.topic) == local.partition.topic_id
+
+
+def _sorted(partitions: Iterable[LocalPartition]) -> tuple[LocalPartition, ...]:
+    return tuple(sorted(partitions, key=lambda each: each.partition))
 
 
 def _live(name: str) -> _Key | None:
