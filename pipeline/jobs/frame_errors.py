@@ -42,6 +42,15 @@ def our_errors() -> Generator[None]:
         raise internal_error(text) from error
 
 
+def error_of_work(error: PySparkException | Py4JJavaError) -> StrandlineError:
+    """Our own error if a task ended with it, as one of a different program does before it begins;
+    InternalError for any other, also one that was raised while ours was handled.
+    """
+    text = text_of(error)
+    found = _OURS.findall(head := _head(text))
+    return _ours(*found[-1]) if found and head.endswith(found[-1][1]) else internal_error(text)
+
+
 def text_of(error: PySparkException | Py4JJavaError) -> str:
     """Spark's text about a failed task."""
     return str(error.java_exception if isinstance(error, Py4JJavaError) else error)
@@ -49,8 +58,11 @@ def text_of(error: PySparkException | Py4JJavaError) -> str:
 
 def internal_error(text: str) -> InternalError:
     """The task's own error: the end of its Python trace, without the two Java traces after it."""
-    head, *_ = text.partition("\n\tat ")
-    return InternalError(f"a task failed on Spark: {head.strip()[-SHOWN_CHARACTERS_MAX:]}")
+    return InternalError(f"a task failed on Spark: {_head(text)[-SHOWN_CHARACTERS_MAX:]}")
+
+
+def _head(text: str) -> str:
+    return text.partition("\n\tat ")[0].strip()
 
 
 def _ours(kind: str, message: str) -> StrandlineError:

@@ -9,6 +9,7 @@ from typing import Generic, TypeVar
 from pyspark import TaskContext
 
 from kafka_formats.errors import RetryLater, StrandlineError
+from pipeline.spark.marked_pickle import Marked
 from pipeline.spark.worker_garbage import begin_task
 
 Item = TypeVar("Item")
@@ -23,7 +24,7 @@ class Failed:
 
 
 @dataclass(frozen=True)
-class Guarded(Generic[Item, Result]):
+class Guarded(Marked, Generic[Item, Result]):
     """`work` for Spark, returning our errors as `Failed`. Picklable if `work` is. Spark tries a
     failing task `attempts` times: RetryLater is raised until the last one, which returns it.
     """

@@ -29,6 +29,7 @@ from pipeline.rebuild.ordered_rows import rows_in_key_order
 from pipeline.rebuild.partition_group import ROWS_SCHEMA, PartitionKey, RebuildPartitions
 from pipeline.rebuild.partition_rows import first_offsets
 from pipeline.rebuild.snapshot_file import write_snapshot
+from pipeline.spark.marked_pickle import SentWork
 from rlmm.partition_state import Mode, Totals
 from rlmm.rows import keys, values
 
@@ -175,10 +176,11 @@ def _run(context: JobContext, options: RebuildOptions, keep: Keep) -> RebuildRep
         options.accept_doubt,
         options.mode,
     )
+    rows_of = SentWork(work.rows_of)
     with context.bar("making the rows"):
         # A function of one argument: Spark counts the `self` of a method as one.
         grouped = told.groupBy("topic_id", "partition")
-        rows = keep(grouped.applyInArrow(lambda table: work.rows_of(table), ROWS_SCHEMA))
+        rows = keep(grouped.applyInArrow(lambda table: rows_of(table), ROWS_SCHEMA))
         report = _report(rows.where("told IS NOT NULL").coalesce(TASKS_PER_SLOT * slots))
     if options.output is not None and report.partitions:
         with context.bar("writing the snapshot"):

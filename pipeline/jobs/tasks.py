@@ -21,7 +21,7 @@ from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from pipeline.jobs.frame_errors import internal_error, text_of
+from pipeline.jobs.frame_errors import error_of_work
 from pipeline.jobs.guarded import Failed, Guarded, Item, Result
 
 WAVE_TASKS_PER_SLOT = 4
@@ -116,7 +116,7 @@ class _Waves(Generic[Item, Result]):
         try:
             return oldest.result()
         except (PySparkException, Py4JJavaError) as error:
-            raise internal_error(text_of(error)) from error
+            raise error_of_work(error) from error
 
     def _running_done(self) -> int:
         """Number of finished tasks in the running waves."""

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from kafka_formats.errors import InvalidRequest
 from pipeline.listing.key_ranges import KeyRange, dealt_out
 from pipeline.listing.store_calls import config_named, key_ranges, list_ranges
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 from rlm.format.object_keys import parse_segment_key, segment_stem
 from rsm_backends.store import ObjectInfo
@@ -53,7 +54,7 @@ def listed_objects(spark: SparkSession, stores: Mapping[str, StoreConfig]) -> Da
     tasks = TASKS_PER_SLOT * spark.sparkContext.defaultParallelism
     groups = dealt_out(ranges, tasks)
     numbers = spark.range(0, len(groups), 1, len(groups))
-    return numbers.mapInArrow(_ListGroups(dict(stores), groups), OBJECTS_SCHEMA)
+    return numbers.mapInArrow(SentWork(_ListGroups(dict(stores), groups)), OBJECTS_SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.listing.store_calls import config_named
 from pipeline.rebuild.left_out import Reason
 from pipeline.rebuild.stored_manifest import NotTold, ToldSegment, told_by
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 from pipeline.stores.opened_store import opened
 from pipeline.stores.small_objects import Read, SmallObjects
@@ -76,7 +77,7 @@ def told_segments(
     segment to leave out, `row` is null and `reason` says why.
     """
     spread = segments.repartition(tasks)
-    return spread.mapInArrow(_ReadManifests(dict(stores)), TOLD_SCHEMA)
+    return spread.mapInArrow(SentWork(_ReadManifests(dict(stores))), TOLD_SCHEMA)
 
 
 @dataclass(frozen=True)

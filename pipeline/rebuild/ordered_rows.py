@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 
 
@@ -17,7 +18,7 @@ def rows_in_key_order(rows: DataFrame, parts: int) -> Iterator[tuple[bytes, byte
     keyed = rows.where("key IS NOT NULL").select("key", "value")
     ordered = keyed.repartitionByRange(parts, "key").sortWithinPartitions("key")
     # A row of Spark takes the driver 8 us; so thousands are packed into one.
-    packed = ordered.mapInArrow(_packed, "rows binary")
+    packed = ordered.mapInArrow(SentWork(_packed), "rows binary")
     for (data,) in packed.toLocalIterator(prefetchPartitions=True):
         table = pa.ipc.open_stream(data).read_all()
         yield from zip(table["key"].to_pylist(), table["value"].to_pylist(), strict=True)

@@ -32,6 +32,7 @@ from pipeline.reconcile.verdict import (
     object_class,
     segment_id_of,
 )
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 from pipeline.stores.many_calls import many_calls
 from pipeline.stores.opened_store import opened
@@ -55,7 +56,7 @@ def judged_objects(
     prefixes = {name: config.prefix for name, config in stores.items()}
     joined = objects.join(known.select(*ID, *KNOWN_COLUMNS), ID, "left")
     ordered = joined.select(*_names(OBJECTS_SCHEMA), *KNOWN_COLUMNS)
-    return ordered.mapInArrow(_JudgeObjects(prefixes, now_ms), JUDGED_SCHEMA)
+    return ordered.mapInArrow(SentWork(_JudgeObjects(prefixes, now_ms)), JUDGED_SCHEMA)
 
 
 def _names(schema: str) -> list[str]:
@@ -146,9 +147,9 @@ def judged_segments(
     compared = named.join(there, [*ID, "known_store", "known_start"], "left")
     whole = [f.col(each.name.lower()).eqNullSafe(f.col(known_size(each))) for each in ObjectSuffix]
     suspects = compared.where(~reduce(and_, whole))
-    missing = suspects.mapInArrow(_FindMissing(dict(stores)), SEGMENTS_SCHEMA)
+    missing = suspects.mapInArrow(SentWork(_FindMissing(dict(stores))), SEGMENTS_SCHEMA)
     unnamed = suspects_by_key(finished, there)
-    lost = unnamed.mapInArrow(_FindByKey(dict(stores)), SEGMENTS_SCHEMA)
+    lost = unnamed.mapInArrow(SentWork(_FindByKey(dict(stores))), SEGMENTS_SCHEMA)
     return missing.unionByName(lost).unionByName(incomplete)
 
 

@@ -23,6 +23,7 @@ from kafka_formats.kafka_uuid import Uuid
 from pipeline.catalogue.node_address import NodeAddress
 from pipeline.catalogue.node_client import NodeClient
 from pipeline.reconcile.verdict import DELETED, NEVER
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 from rlm.control.surroundings import CopyLimits
 from rlm.delete.delete_due import delete_due_ms
@@ -91,7 +92,9 @@ def known_of_snapshot(spark: SparkSession, path: Path) -> DataFrame:
     """The rows of a snapshot file, which must be readable where the task runs: on this machine, or
     on a disk that all machines share.
     """
-    return spark.range(0, 1, 1, 1).mapInArrow(_ReadSnapshot(path.absolute()), KNOWN_SCHEMA)
+    return spark.range(0, 1, 1, 1).mapInArrow(
+        SentWork(_ReadSnapshot(path.absolute())), KNOWN_SCHEMA
+    )
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,7 @@ def known_of_node(spark: SparkSession, address: NodeAddress) -> DataFrame:
         names[at : at + PARTITIONS_PER_TASK] for at in range(0, len(names), PARTITIONS_PER_TASK)
     ]
     numbers = spark.range(0, max(len(groups), 1), 1, max(len(groups), 1))
-    return numbers.mapInArrow(_AskForRows(address, groups or [[]]), KNOWN_SCHEMA)
+    return numbers.mapInArrow(SentWork(_AskForRows(address, groups or [[]])), KNOWN_SCHEMA)
 
 
 def _partitions(address: NodeAddress) -> Iterator[PartitionName]:
@@ -241,7 +244,7 @@ def asked_anew(segments: DataFrame, address: NodeAddress) -> DataFrame:
     when objects may go of those being deleted. Columns of KNOWN_SCHEMA.
     """
     columns = segments.select("topic", "topic_id", "partition", "segment_id")
-    return columns.mapInArrow(_AskAgain(address), KNOWN_SCHEMA)
+    return columns.mapInArrow(SentWork(_AskAgain(address)), KNOWN_SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import compute
 from pyspark.sql import DataFrame
 
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 
 EXAMPLES_MAX = 20
@@ -42,7 +43,7 @@ class Found:
 def tally(frame: DataFrame, classes: Iterable[str]) -> dict[str, Found]:
     """The counts by class, empty classes included. Columns of `frame`: class, name, size."""
     found = {each: Found() for each in classes}
-    parts = frame.select("class", "name", "size").mapInArrow(_tally_of_task, _SCHEMA)
+    parts = frame.select("class", "name", "size").mapInArrow(SentWork(_tally_of_task), _SCHEMA)
     for row in parts.collect():
         found[row["class"]].add(row["count"], row["size_bytes"], row["examples"])
     return found

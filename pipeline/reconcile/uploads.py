@@ -20,6 +20,7 @@ from pyspark.sql import functions as f
 from pipeline.listing.listed_objects import object_rows
 from pipeline.reconcile.judged_objects import ID, JUDGED_SCHEMA, incomplete_segments
 from pipeline.reconcile.verdict import segment_id_of
+from pipeline.spark.marked_pickle import SentWork
 from pipeline.spark.worker_garbage import begin_task
 from pipeline.stores.many_calls import many_calls
 from pipeline.stores.opened_store import opened, told_uploads
@@ -94,7 +95,7 @@ def dangling_uploads(
         rows = judged.sparkSession.createDataFrame(list(begun), _BEGUN_SCHEMA)
         copying = known.where(f.col("state") == SegmentState.COPY_SEGMENT_STARTED.name)
         keys = keys.unionByName(rows.join(copying, ID, "left_anti").select(*COLUMNS))
-    return keys.distinct().mapInArrow(AskForUploads(dict(stores)), JUDGED_SCHEMA)
+    return keys.distinct().mapInArrow(SentWork(AskForUploads(dict(stores))), JUDGED_SCHEMA)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pipeline.source.batch_plan import plan_batch
 from pipeline.source.options import parse_options
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
+from pipeline.spark.marked_pickle import Marked
 from rlm.data_plane.kept_objects import kept_objects
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("strandline.source")
 
 
-class BatchReader(DataSourceReader):
+class BatchReader(Marked, DataSourceReader):
     """One plan, which Spark keeps for all queries of a frame: so it takes no filters, which would
     stay for the later ones. Small and picklable: every task gets a copy of it.
     """

@@ -30,6 +30,7 @@ from pipeline.source.read_limits import (
 from pipeline.source.stream_offsets import Position
 from pipeline.source.task_partition import TaskPartition, read_task
 from pipeline.source.tier_view import TierView
+from pipeline.spark.marked_pickle import Marked
 from rlm.data_plane.kept_objects import kept_objects
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ log = logging.getLogger("strandline.source")
 JsonOffsets = dict[str, dict[str, Any]]
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Marked, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One streaming query. Reads the catalogue anew whenever Spark asks for the next batch.
 
     Nothing is opened or refused before the first call: Spark loses an error of a constructor.

@@ -11,6 +11,7 @@ from pyspark.sql.datasource import InputPartition
 from pipeline.read.records import read_slices
 from pipeline.read.segment_slice import ReadSettings, SegmentSlice
 from pipeline.source.plan import Task
+from pipeline.spark.marked_pickle import Marked
 from pipeline.spark.worker_garbage import begin_task
 from rsm_backends.store_config import StoreConfig
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("strandline.source")
 
 
-class TaskPartition(InputPartition):
+class TaskPartition(Marked, InputPartition):
     """Everything a task needs: it opens no catalogue. Never shows its stores' credentials."""
 
     def __init__(
