@@ -1,7 +1,8 @@
-"""Looks at the partitions that reads of the broker wait for, and at no others.
+"""Looks at only the partitions that the broker's reads wait for.
 
-After a partition's leader moved, nothing of it is read before a look [LOSS-9]. A look at all
-partitions takes seconds where the broker has thousands; those that consumers ask for are few.
+After a partition's leader moved, none of its segments is read before a look at its directory
+[LOSS-9]. A look at all partitions takes seconds where the broker has thousands; those that
+consumers read are few.
 """
 
 from __future__ import annotations
@@ -19,20 +20,21 @@ from rlm.control.surroundings import Ambient
 logger = logging.getLogger(__name__)
 
 WAIT_S = 0.25
-"""The longest wait of a call for its look. The broker gives a read 0.5 s, in one of few threads:
-while a look takes longer than this, as on a disk that hangs, and in the pause after it, calls do
-not wait.
+"""The longest time that a call waits for its look. The broker allows 0.5 s for a read, in one of a
+few threads: while a look takes longer than this, as on a disk that hangs, and in the pause after
+it, calls do not wait.
 """
 PARTITIONS_PER_LOOK = 50
-"""Partitions of one look, of which each may have thousands of segments."""
+"""The most partitions of one look; each may have thousands of segments."""
 ASKED_MAX = 10_000
-"""Partitions that a look is asked for. Any more wait for the looks at all partitions."""
+"""The most partitions that wait for such a look. Further ones wait for the look at all partitions.
+"""
 PAUSE_S = 0.02
-"""The least pause after a look. It is as long as the look took, so that the looks at all partitions
-make progress, too.
+"""The shortest pause after a look. The pause is otherwise as long as the look took, so that the
+looks at all partitions make progress, too.
 """
 ROUND_S = 600.0
-"""The longest round of the loop. Its end shows the watchdog that the loop lives."""
+"""The longest round of the loop: after it the watchdog sees that the loop still runs."""
 
 _Asked = dict[TopicIdPartition, asyncio.Future[None]]
 
@@ -45,15 +47,16 @@ def next_look(
 
 
 async def ask_nobody(_tip: TopicIdPartition) -> None:
-    """Return at once: there are no such looks."""
+    """Return at once, for a node that has no such looks."""
 
 
 @dataclass(slots=True)
 class AskedLooks:
     """The loop of these looks, one per node. `look` looks at some partitions; `is_unlooked` is True
-    of one of which nothing is known since its leadership was announced. `_asked` are those that
-    wait, in the order of the calls; `_under_way` those of the present look. `_began_s`: when it
-    began; after one that took long, until the end of the pause.
+    for a partition that no look has read since its leadership was announced. `_asked` are the
+    partitions that wait, in the order of the calls; `_under_way` those of the present look.
+    `_began_s` is the start of the present look; after one longer than WAIT_S it stays set until the
+    pause ends.
     """
 
     look: Callable[[Collection[TopicIdPartition]], Awaitable[None]]
@@ -81,7 +84,7 @@ class AskedLooks:
         return began_s is not None and self.ambient.monotonic() - began_s > WAIT_S
 
     async def run(self) -> None:
-        """Look at what is asked for, until cancelled."""
+        """Look at the requested partitions, until cancelled."""
         while True:
             try:
                 async with asyncio.timeout(ROUND_S):
@@ -92,7 +95,7 @@ class AskedLooks:
             self._began_s = None
 
     async def _look(self) -> float:
-        """Look once, if a call waits. The result is the pause after it, in seconds."""
+        """Look once, if a call waits. Returns the length of the pause after it, in seconds."""
         tips = next_look(self._asked, self.is_unlooked)
         began_s = self.ambient.monotonic()
         self._under_way = {tip: self._asked.pop(tip) for tip in tips}
@@ -115,7 +118,7 @@ class AskedLooks:
 
 
 def _end(asked: _Asked) -> None:
-    """Let all of these calls go on: each sees for itself if the look found out enough."""
+    """Let all of these calls continue: each checks for itself if the look found out enough."""
     for ended in asked.values():
         if not ended.done():
             ended.set_result(None)

@@ -1,7 +1,8 @@
-"""Decides if an unfinished copy of a delegated partition is still the broker's work. Pure.
+"""Decides if the broker may still finish an unfinished copy of a delegated partition. Pure.
 
-Between add, copy and finish such a row is COPY_SEGMENT_STARTED with nothing under way here, as a
-copy is that somebody gave up. Compare and set keeps a wrong answer safe, but not cheap.
+Between the broker's calls (add, copy, finish) such a row is COPY_SEGMENT_STARTED although nothing
+of it runs on this node: it looks like a copy that the broker gave up. A wrong answer loses nothing,
+since updates compare the row's state; it costs a copy made again.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ def is_at_work(
     session: Uuid | None,
     overdue_ms: int,
 ) -> bool:
-    """True while the row's claim (`token` is the present one), its writer, the session that added
-    it, and its time stand. `added_by` None: not remembered; `overdue_ms`: no upload whose deadline
-    was before it can send any more.
+    """True while the row is COPY_SEGMENT_STARTED under the claim `token` by the process `me`, the
+    session that added it is the present `session`, and its upload deadline is not before
+    `overdue_ms` (Unix time), the deadline before which no upload can send any more. `added_by`
+    None: the session is not remembered, and not compared.
     """
     if row.state is not SegmentState.COPY_SEGMENT_STARTED or (row.token, row.writer) != (token, me):
         return False

@@ -1,8 +1,8 @@
 """Answers the metadata calls of the broker's plug-in (docs/BROKER_PROTOCOL.md).
 
-The broker's remote log manager decides; this node adds the token of its own claim, and says
-"nothing there" only where that is true: a broker that believes a wrong empty answer moves its log
-start and deletes the tier.
+The broker's remote log manager decides; this node adds the token of its own claim, and never
+answers "no segment" unless that is certain: a broker that believes a wrong empty answer moves its
+log start and deletes the tier.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from rlmm.segment import (
 DELETED_LOOK_S = 0.2
 CLAIMED_LOOK_S = 0.01
 UNTOLD = frozenset({WhyNot.BROKER_UNAVAILABLE, WhyNot.EPOCH_NOT_ON_DISK})
-"""Reasons of a decision for which a look does not count, too."""
+"""Reasons to stand by that show why a look did not find out enough."""
 NOT_FOUND = "this node has not found its replica in the broker's log directories yet"
 
 
@@ -67,9 +67,9 @@ class GoneError(NotFound):
 
 @dataclass(frozen=True, slots=True)
 class BrokerCalls:
-    """The answers of a node to its broker. `_adding`: rows on their way into the metadata log, also
-    of calls that the broker gave up. `_unheard_of`: such rows that failed, by partition: they may
-    have been accepted.
+    """The answers of a node to its broker. `_adding`: rows that are being written to the metadata
+    log, also for calls that the broker gave up. `_unheard_of`: number of such writes that failed,
+    by partition; their rows may have been accepted.
     """
 
     plugin: Plugin
@@ -101,7 +101,7 @@ class BrokerCalls:
         return wire.encode_ready(self.metadata.applied_offset, why is None, why or "")
 
     async def look_up(self, body: bytes) -> bytes:
-        """The segment that serves an offset. Its size ends where the partition's history does."""
+        """The segment that serves an offset, cut where the partition's history leaves it."""
         asked = wire.decode_look_up(body)
         tip = asked.partition
         has_waited = self.plugin.why_not_read(tip) is not None
@@ -116,7 +116,8 @@ class BrokerCalls:
             self._check_readable(tip)
             found = self._find(asked)
         if found is None:
-            # Of a leader that is not claimed yet, the recorded leader epochs may be another's.
+            # Until a new leader is claimed, the recorded leader epochs may be those of the leader
+            # before.
             self._check_writable(tip)
             self._check_recorded(tip, asked.leader_epoch)
             return wire.encode_found(self.metadata.applied_offset, None)
@@ -124,8 +125,8 @@ class BrokerCalls:
         return wire.encode_found(self.metadata.applied_offset, row)
 
     async def _until_looked(self, tip: TopicIdPartition) -> None:
-        """Wait for a moment for a look at a new leader's log, and for what it begins: the claim,
-        and the proof that nothing recorded before is missing here.
+        """Wait up to WAIT_S for a look at a new leader's log, and for what follows it: the claim,
+        and a barrier that shows that this view lacks no earlier record.
         """
         now_s = self.around.ambient.monotonic
         give_up_s = now_s() + WAIT_S
@@ -144,7 +145,7 @@ class BrokerCalls:
         return find(asked.partition, asked.leader_epoch, asked.offset)
 
     async def highest(self, body: bytes) -> bytes:
-        """The highest copied offset of an epoch, below gaps among what the broker has."""
+        """The highest copied offset of an epoch, below gaps within the broker's disk."""
         asked = wire.decode_highest(body)
         tip = asked.partition
         self._check_writable(tip)
@@ -156,7 +157,7 @@ class BrokerCalls:
         return wire.encode_highest(self.metadata.applied_offset, offset)
 
     async def list_segments(self, body: bytes, *, takes_changes: bool = False) -> bytes:
-        """A page of segments, or the changes since the caller's list if he can make use of them."""
+        """A page of segments or, if the caller accepts them, the changes since its last list."""
         asked = wire.decode_list(body)
         tip = asked.partition
         self._check_readable(tip)
@@ -169,11 +170,11 @@ class BrokerCalls:
             if asked.epoch is None and asked.cursor is None:
                 await self.deletions.before_list(tip)
             why = self.why_not_writable(tip)
-        # By that reason, not by the present: behind one that went meanwhile steps were left out.
+        # By the reason found before: if it has ended since, the steps above were still left out.
         if why is not None and not await self.deletions.is_listed_once(tip):
             raise _not_ready(tip, why)
         await self._until_added(tip)
-        self._check_readable(tip)  # again: all that was waited for took its time
+        self._check_readable(tip)  # again: the state may have changed during the waits
         return await self.lists.answer(asked, takes_changes=takes_changes)
 
     async def add(self, body: bytes, made: Made) -> bytes:
@@ -183,13 +184,13 @@ class BrokerCalls:
         self._check_writable(tip)
         self.copies.check_may_begin(row)
         await self.copies.check_room(row)
-        # Again: from here to the proposal, which lists wait for, nothing else can happen.
+        # Checked again: from here to the proposal, which lists wait for, no other task runs.
         self._check_writable(tip)
         self._check_leadership(tip, made)
         token = self._token(tip, made)
         me = self.around.identity.incarnation
         known = self.metadata.segment(tip, id_)
-        if known is not None and known.writer == me:  # said again: the first deadline holds
+        if known is not None and known.writer == me:  # a repeated call keeps the first deadline
             deadline_ms = known.upload_deadline_ms
         else:
             deadline_ms = self.copies.deadline_ms(row)
@@ -208,15 +209,16 @@ class BrokerCalls:
             self._unheard_of[tip] += 1
 
     async def _until_added(self, tip: TopicIdPartition) -> None:
-        """A broker that deletes a topic gives its copies up and lists once: a row that comes behind
-        that list would stay for ever. The call's deadline bounds it. No other row can be missing:
-        this node's claim is applied here, and under it only this node adds.
+        """Wait for rows that are being added. A broker that deletes a topic gives up its copies and
+        lists once: a row accepted after that list would stay for ever. The call's deadline bounds
+        the wait. No other row can be missing: this node's claim is applied here, and under it only
+        this node adds.
         """
         if adding := [task for task, of in self._adding.items() if of == tip]:
             await asyncio.wait(adding)
         if failed := self._unheard_of[tip]:
             await self._catch_up()
-            if self._unheard_of[tip] == failed:  # else another one failed meanwhile
+            if self._unheard_of[tip] == failed:  # else one more failed meanwhile
                 del self._unheard_of[tip]
 
     async def update(self, body: bytes, made: Made) -> bytes:
@@ -263,9 +265,9 @@ class BrokerCalls:
             raise RetryLater(f"this node may not have all that is recorded of {put.partition} yet")
         self._check_delegated(put.partition)
         state = self.metadata.partition_state(put.partition)
-        if state is None:  # a mark that comes late would meet what this node copies meanwhile
+        if state is None:  # a late mark would delete what this node copied meanwhile
             return self._applied()
-        if put.state is not state.delete_state:  # else it is said again, and the claim has ended
+        if put.state is not state.delete_state:  # when repeated, the claim has ended already
             self._own_claim(put.partition)
         await self.metadata.put_remote_partition_delete_metadata(
             RemotePartitionDeleteMetadata(
@@ -316,7 +318,7 @@ class BrokerCalls:
             raise RetryLater(f"{asked.segment_id} is not known on this node, or deleted")
         if row.state is not SegmentState.COPY_SEGMENT_FINISHED:
             raise RetryLater(f"{asked.segment_id} is {row.state.name}")
-        self.reads.reads.tiered(row)  # refuses another manager's, whatever is asked for
+        self.reads.reads.tiered(row)  # refuses segments of a different remote log manager
         return row
 
     def why_not_writable(self, tip: TopicIdPartition) -> str | None:
@@ -336,7 +338,7 @@ class BrokerCalls:
             return self._why_untold(work) or why
         if work is None or work.mode is not Mode.DELEGATED:
             return (
-                "the broker has not told this node its leader epochs and log start yet"
+                "the broker has not reported its leader epochs and log start to this node yet"
                 if self.table.sees_no_disk
                 else NOT_FOUND
             )
@@ -350,8 +352,8 @@ class BrokerCalls:
         return None
 
     def _why_untold(self, work: PartitionWork | None) -> str | None:
-        """The reason why a look counted for nothing, if it could not read the replica's directory,
-        or did not hear of the leader epoch of now, or find it.
+        """The reason why a look did not find out enough: the replica's directory is missing or
+        unreadable, or the led epoch is not known, or not in the checkpoint yet; else None.
         """
         if work is None:
             return NOT_FOUND
@@ -365,9 +367,9 @@ class BrokerCalls:
     def _stand_by(self, tip: TopicIdPartition) -> str:
         work = self.table.work(tip)
         if work is None:
-            return "this node has not looked at it yet"
+            return "this node has not scanned its log directory yet"
         decision = self.driver.decision(work)
-        return decision.text if isinstance(decision, StandBy) else "its claim is on the way"
+        return decision.text if isinstance(decision, StandBy) else "its claim is not recorded yet"
 
     def _check_not_held(self) -> None:
         held = MoveHold(self.metadata).all_delegated()
@@ -380,21 +382,21 @@ class BrokerCalls:
         if not self.plugin.has(tip):
             return "the broker's plug-in did not announce it"
         if not self.metadata.is_ready(tip):
-            return "the metadata may have news of it that are not applied here yet"
+            return "this node has not applied all metadata records about it yet"
         if self._is_adopting(tip):
-            return "what the store has of it since the restart from a snapshot is not recorded yet"
+            return "its segments in the store are not recorded yet, after a restart from a snapshot"
         state = self.metadata.partition_state(tip)
         if state is None:
             return None
         if state.mode is Mode.SIDECAR:
             return f"its mode is sidecar: {self._stand_by(tip)}"
         if _has_rows(state) and not state.lineage:
-            return "it has segments and no leader epochs: its leader has not been claimed yet"
+            return "it has segments, but no claim has recorded its leader epochs yet"
         return None
 
     def _is_adopting(self, tip: TopicIdPartition) -> bool:
-        """True until what the stores have is recorded up to what the broker is to copy first. A
-        replica that left, whose row a last drive keeps, says nothing of that.
+        """True while the stores' segments are not recorded up to the first one that the broker is
+        to copy. A replica that has left this node, whose row a last drive keeps, does not count.
         """
         work = self.table.work(tip)
         is_here = work is not None and work.local is not None and work.found is not None
@@ -406,7 +408,7 @@ class BrokerCalls:
             raise GoneError(f"{tip} is deleted")
 
     def _check_delegated(self, tip: TopicIdPartition) -> None:
-        """A partition that this node copies itself is not the broker's to change."""
+        """Raise RetryLater unless the partition is delegated: else the broker may not change it."""
         state = self.metadata.partition_state(tip)
         if state is not None and state.mode is not Mode.DELEGATED:
             raise RetryLater(
@@ -427,20 +429,20 @@ class BrokerCalls:
             raise _not_ready(tip, why)
 
     def _check_leadership(self, tip: TopicIdPartition, made: Made) -> None:
-        """A call that was long on its way is of a leadership before: it would get the token of the
-        present one, whose log may be another's after an unclean election. `_token` sees to those
-        that were not announced.
+        """Raise RetryLater for a call from before the present leadership: it would get the present
+        claim's token, although an unclean election may have replaced the log. `_token` refuses
+        calls from before a claim whose leadership was not announced.
         """
         session = self.plugin.session
         if session is not None and session.led_before(tip, made.seq):
             raise RetryLater(
-                f"{tip}: this call is from before announcement {session.leaders[tip]}, of the "
+                f"{tip}: this call is from before announcement {session.leaders[tip]} of the "
                 "present leadership: the broker decides anew"
             )
 
     def _check_recorded(self, tip: TopicIdPartition, leader_epoch: int) -> None:
-        """Raise RetryLater for an epoch above the recorded ones: nothing of it is served, and
-        segments may be finished. A broker that asks before it announces takes "nothing" for good.
+        """Raise RetryLater for an epoch above the recorded ones: its segments may be finished but
+        not served yet, and a broker that asks before it announces does not ask again.
         """
         state = self.metadata.partition_state(tip)
         if state is not None and state.lineage and leader_epoch > state.lineage[-1].epoch:
@@ -450,21 +452,24 @@ class BrokerCalls:
             )
 
     def _token(self, tip: TopicIdPartition, made: Made) -> int:
-        """The token of this node's own claim, for a call that was made since. It outlives the
+        """The token of this process's claim, for a call made after the claim. It outlives the
         replica's directory, which the broker removes before the segments of a deleted topic.
+        RetryLater: the claim is missing, or is later than the call.
         """
         claim = self._own_claim(tip)
         if claim.incarnation != self.around.identity.incarnation:
             raise RetryLater(f"{tip} is not claimed again since this node started")
         if made.before(claim.token):
             raise RetryLater(
-                f"{tip}: the broker made this call before it heard of the claim at leader epoch "
+                f"{tip}: the broker made this call before it knew of the claim at leader epoch "
                 f"{claim.leader_epoch}: it decides anew"
             )
         return claim.token
 
     def _own_claim(self, tip: TopicIdPartition) -> Claim:
-        """The claim of this node, perhaps from before its start. Fenced: it is another node's."""
+        """The claim of this node, perhaps from before its start. RetryLater: there is none. Fenced:
+        it is a different node's.
+        """
         state = self.metadata.partition_state(tip)
         if state is None or state.claim is None:
             raise RetryLater(f"{tip} is not claimed yet")
@@ -476,9 +481,7 @@ class BrokerCalls:
         return state.claim
 
     async def _catch_up(self) -> None:
-        """Catch up before "it is deleted already" is said: the view may lack the row because it
-        lags.
-        """
+        """Catch up before a row counts as deleted: a view that lags may lack it."""
         await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:

@@ -1,8 +1,9 @@
-"""The end of what a broker may take for copied: below the first gap among its own offsets [LOSS-3].
+"""Finds the highest offset that a broker may take for copied: below the first gap among the offsets
+on its disk [LOSS-3].
 
-The highest copied offset of an epoch is never forgotten, as in Kafka. Segments that an unclean
-election cut off may be deleted by the next leader, though, and the epoch come back by another one:
-a broker that took it for copied then would delete the only copy, on its disk.
+The highest copied offset of an epoch is never forgotten, as in Kafka. But segments that an unclean
+election cut off may be deleted under the next leader, and a later leader may bring the epoch back:
+a broker that took these offsets for copied would then delete the only copy, the one on its disk.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from rlmm.partition_state import PartitionState
 from rlmm.rows.served_ranges import ServedRange, served_ranges
 
 RANGES_AT_ONCE = 200
-"""The ranges of the coverage that are read at once: few enough not to hold up the event loop."""
+"""Ranges of the coverage that are read in one go, so that the event loop is not held up."""
 REMEMBERED_MAX = 10_000
-"""Partitions whose offsets are known to be there; of others they are looked for again."""
+"""The most partitions whose served offsets are remembered; for others they are read again."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """The offsets that were served under the claim `token`: each from `first`, or where the tier
+    """Offsets that were served under the claim `token`: all from `first`, or from where the tier
     begins above it, to below `following`.
     """
 
@@ -38,7 +39,7 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True)
 class CopiedOffsets:
-    """The copied offsets that a node tells its broker. `pause` gives the event loop a turn."""
+    """The copied offsets that a node reports to its broker. `pause` lets other tasks run."""
 
     metadata: RemoteLogMetadataManager
     pause: Callable[[], Awaitable[None]]
@@ -47,16 +48,20 @@ class CopiedOffsets:
     async def highest(
         self, tip: TopicIdPartition, leader_epoch: int, disk_start: int | None
     ) -> int | None:
-        """The highest copied offset of an epoch; lower, or None, where the tier has a gap from
-        `disk_start` on, the first offset on the broker's disk. None: it is not known, as of a
-        follower whose disk is not seen: that of the leader when it was claimed counts. What the
-        leader copies again a follower deleted else, and only the leader would have it.
+        """The highest copied offset of an epoch; if the tier has a gap at or above `disk_start`,
+        the first offset on the broker's disk, the last offset below that gap that lies in the
+        epoch. None: no offset counts as copied.
 
-        RetryLater: an admin changed the mode, and nobody has claimed since. The leader may be one
-        that is refused [LOSS-8], and then its consumers need what is on the broker's disk.
+        `disk_start` None: the disk is not visible here, as for a follower; the leader's local log
+        start at its claim is used instead. Otherwise a follower would delete offsets that the
+        leader has to copy again, and only the leader would have them.
 
-        Not counted: what is recorded as lost, which is nowhere, and a gap at the low end. The
-        broker's log start goes past that before it copies, as it was retention.
+        Ranges recorded as lost, which no replica has, are no gaps, and neither are missing offsets
+        below the first served one: the broker's log start passes these before it copies, as by
+        retention.
+
+        RetryLater: an admin changed the mode, and no leader was claimed since. The next claim may
+        be refused [LOSS-8], and then its consumers need the segments on the broker's disk.
         """
         highest = self.metadata.highest_offset_for_epoch(tip, leader_epoch)
         state = self.metadata.partition_state(tip)
@@ -64,8 +69,8 @@ class CopiedOffsets:
             return highest
         if state.claim is None:
             raise RetryLater(
-                f"no leader was claimed for the brokers of {tip} yet: what nodes copied may never "
-                "be served to them"
+                f"no leader of {tip} was claimed since it is delegated: segments that nodes copied "
+                "before may never be served to its brokers"
             )
         start = max(0, state.local_log_start_offset) if disk_start is None else disk_start
         bounds = epoch_bounds(state.lineage, leader_epoch)
@@ -75,8 +80,9 @@ class CopiedOffsets:
         return last if last >= bounds[0] else None
 
     async def _following(self, state: PartitionState, first: int, last: int) -> int:
-        """The first offset that nothing serves above a gap at `first`, or the one behind `last`;
-        `first` if nothing is served from there on.
+        """The first offset above `first` that no segment serves, or the one after `last`, if all
+        are served; offsets below the first served one are skipped. `first` if none is served up to
+        `last`.
         """
         token = -1 if state.last_claim is None else state.last_claim.token
         seen = self._seen.get(state.partition)
@@ -84,7 +90,7 @@ class CopiedOffsets:
             following = seen.following
         else:
             following = first
-        if following <= last:  # what was below a gap may have gone: then that is at the low end
+        if following <= last:  # segments below a gap may be gone: it is at the low end then
             served = next(self._served(state, first, last), None)
             if served is None:
                 return first
@@ -97,7 +103,7 @@ class CopiedOffsets:
                     break
                 following = served.last_offset + 1
             following = _past_lost(state, following)
-            # Also for the next call, where this one runs out of time.
+            # Remembered for the next call, if this one runs out of time.
             self._remember(state.partition, _Seen(token, first, following))
             await self.pause()
         return min(following, last + 1)

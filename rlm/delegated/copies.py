@@ -46,8 +46,8 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 Found = TypeVar("Found")
 
 COPIED_WITHIN_S = 60.0
-"""The time within which a broker copies: it does so right behind its add, and later nobody waits
-for it any more.
+"""The time within which a broker begins its copy: it does so right after its add, and a later
+upload would have no caller.
 """
 
 
@@ -55,9 +55,9 @@ for it any more.
 class BrokerCopies:
     """The copies of a node's broker.
 
-    A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: those that
-    take turns, and until when (monotonic) each counts. `_hung`: looks at files that go on behind
-    their time, by the log directory.
+    A broker adds a segment before its turn has come: Kafka copies ten at once. `_line`: the
+    segments that wait or are copied, each with the time (monotonic, s) until which it counts.
+    `_hung`: looks at files that exceeded their time and still run, by log directory.
     """
 
     metadata: RemoteLogMetadataManager
@@ -73,8 +73,8 @@ class BrokerCopies:
     _hung: dict[str, asyncio.Future[Any]] = field(default_factory=dict)
 
     def deadline_ms(self, row: RemoteLogSegmentMetadata) -> int:
-        """The upload deadline of a row that is added now. It has the whole time of an upload once
-        its turn has come, and so has each one before it in the line.
+        """The upload deadline (Unix time) of a row that is added now. It allows the whole time of
+        an upload from its turn on, and as much for each turn before it, limited by ATTEMPT_MS_MAX.
         """
         id_, now_s = row.segment_id.id, self.around.ambient.monotonic()
         before = {each: until_s for each, until_s in self._line.items() if until_s > now_s}
@@ -89,7 +89,9 @@ class BrokerCopies:
         return round(deadline_s * 1000)
 
     def _turn_ends_ms(self, row: RemoteLogSegmentMetadata) -> int:
-        """The deadline of an upload whose turn has come: nobody behind it waits for longer."""
+        """The deadline of an upload whose turn has come, so that no segment after it waits for
+        longer.
+        """
         return min(row.upload_deadline_ms, self._now_ms() + self._turn_ms(row))
 
     @property
@@ -100,8 +102,9 @@ class BrokerCopies:
 
     @contextmanager
     def _in_line(self, id_: Uuid) -> Iterator[None]:
-        """Reserve the segment for one call until that ends, also before its upload begins: a second
-        one would send the same objects, perhaps after they were deleted. Conflict: it is reserved.
+        """Reserve the segment for one call until the block ends, including the time before its
+        upload begins: a second call would send the same objects, perhaps after they were deleted.
+        Conflict: it is reserved.
         """
         if self._line.get(id_) == math.inf:
             raise Conflict(f"{id_} is being copied already")
@@ -120,8 +123,8 @@ class BrokerCopies:
         self.failed.check_may_begin(tip, row.start_offset)
 
     async def copy(self, files: CopyFiles) -> bytes:
-        """Copy, and return the custom metadata. Once it returned, raised or was cancelled, no byte
-        of the segment is sent any more.
+        """Copy the segment, and return its custom metadata. Once this has returned, raised or was
+        cancelled, no byte of the segment is sent any more.
         """
         row = self._row(files)
         with self._in_line(row.segment_id.id):
@@ -133,14 +136,14 @@ class BrokerCopies:
         return bool(self.log_dirs)
 
     async def check_room(self, row: RemoteLogSegmentMetadata) -> None:
-        """Raise RetryLater if the segment's files could not be received now; asked before a row is
-        made of it.
+        """Raise RetryLater if the segment's files could not be received now; checked before its row
+        is added.
         """
         if not self.sees_disk:
             await self.spool.check_room(row.size_bytes)
 
     def check_may_receive(self, files: CopyFiles, *, sends_files: bool) -> None:
-        """Raises as `receive` does of what can be known before the files come."""
+        """Raise the errors of `receive` that can be found before the files arrive."""
         if not sends_files:
             raise RetryLater(
                 "this node does not see the broker's disk (kafka.log_dirs is empty), and the "
@@ -150,7 +153,7 @@ class BrokerCopies:
         self._row(files)
 
     async def receive(self, body: SentBody, go: asyncio.Event) -> bytes:
-        """Copy as `copy` does, files that the broker sends once `go` is set."""
+        """Copy, as `copy` does, the files that the broker sends once `go` is set."""
         sent = await body.head()
         files = sent.copy
         if self.sees_disk:
@@ -188,19 +191,17 @@ class BrokerCopies:
         directory: Path,
         until_ms: int | None = None,
     ) -> bytes:
-        """`until_ms`: the end of its turn, which has begun; None: it has not."""
+        """Copy a segment. `until_ms`: the end of its turn; None: its turn has not begun."""
         tip = row.segment_id.partition
         no_aborted = await self._look(files, partial(_is_empty, files.txn_index))
         job = self._job(row, files, directory, no_aborted)
         if row.txn_index_empty and not job.txn_index_empty:
-            raise Conflict(
-                f"{row.segment_id} was added as without aborted transactions, and has some"
-            )
+            raise Conflict(f"{row.segment_id} was added without aborted transactions, but has some")
         try:
             async with self.slots.slot(Backlog(row.size_bytes, 0.0), directory.parent):
                 until_ms = self._turn_ends_ms(row) if until_ms is None else until_ms
                 await self.copier.confirm_prefix(self.stores.default)
-                self._row(files)  # its broker may have deleted it meanwhile
+                self._row(files)  # the broker may have deleted it meanwhile
                 result = await self.copier.upload(replace(job, upload_deadline_ms=until_ms))
             _check_whole(row, result)
             if result.cleaned and not job.gaps_allowed:
@@ -209,11 +210,13 @@ class BrokerCopies:
             self.failed.failed(tip, row.start_offset, error)
             raise
         self.failed.succeeded(tip)
-        self._check_not_held(row)  # its broker could finish it in Kafka's topic by now
+        self._check_not_held(row)  # a move may have begun, and it be finished in Kafka's topic
         return result.custom_metadata.encode()
 
     def _check_not_held(self, row: RemoteLogSegmentMetadata) -> None:
-        """Raise RetryLater in phases of the move in which a segment of ours is nobody's to read."""
+        """Raise RetryLater in phases of a move in which no broker could read a segment of this
+        node.
+        """
         held = MoveHold(self.metadata).all_delegated()
         if held is not None:
             raise RetryLater(f"{row.segment_id} is not copied: {held}")
@@ -223,19 +226,21 @@ class BrokerCopies:
         id_ = files.row.segment_id
         row = self.metadata.segment(id_.partition, id_.id)
         if row is None:
-            raise RetryLater(f"{id_} is not added yet, as far as this node knows")
+            raise RetryLater(f"{id_} is not added yet in this node's view")
         if row.state is not SegmentState.COPY_SEGMENT_STARTED:
-            raise Conflict(f"{id_} is {row.state.name}: only what was just added is copied")
+            raise Conflict(
+                f"{id_} is {row.state.name}: only a segment in COPY_SEGMENT_STARTED is copied"
+            )
         if row.writer != self.around.identity.incarnation:
-            raise Fenced(f"{id_} was added before this node started, or by another one")
+            raise Fenced(f"{id_} was added before this node started, or by a different node")
         if self.copier.is_under_way(id_.id):
             raise Conflict(f"{id_} is being copied already")
         self._check_not_held(row)
         return row
 
     async def _seen_directory(self, row: RemoteLogSegmentMetadata, files: CopyFiles) -> Path:
-        """The directory of `_directory`. What is not seen now will not be at the broker's next run
-        either.
+        """The replica's directory, by `_directory` in a thread. Files that can't be read now are
+        noted as a failure of the copy: the broker's next attempt names the same path.
         """
         _check_names(files)
         try:
@@ -245,8 +250,8 @@ class BrokerCopies:
             raise
 
     async def _look(self, files: CopyFiles, look: Callable[[], Found]) -> Found:
-        """Look at files in a thread. RetryLater: their disk hangs, and the broker would wait on; or
-        it still does since an earlier look, and each one more would hold a thread of few.
+        """Run `look` at files in a thread. RetryLater: it takes longer than `stall_deadline_s`, or
+        an earlier look at this disk still hangs: each further one would occupy one of few threads.
         """
         deadline_s, disk = self.around.limits.stall_deadline_s, str(Path(files.log).parent.parent)
         hung = RetryLater(
@@ -267,11 +272,11 @@ class BrokerCopies:
         if self._hung.get(disk) is looking:
             del self._hung[disk]
         if not looking.cancelled():
-            looking.exception()  # read, so that it is not reported: nobody waits for it
+            looking.exception()  # retrieved, so that asyncio does not report it
 
     def _directory(self, files: CopyFiles) -> Path:
-        """The replica's directory. Blocks. InvalidRequest: the files are not where this node reads
-        the broker's partitions. Refused: it may not read them.
+        """The replica's directory. Blocks. InvalidRequest: the files are not in this node's
+        kafka.log_dirs. Refused: this node may not read them.
         """
         tip = files.row.segment_id.partition
         directory = Path(files.log).resolve().parent
@@ -306,7 +311,7 @@ class BrokerCopies:
             store=store.name,
             prefix=store.prefix,
             upload_deadline_ms=row.upload_deadline_ms,
-            # DeleteRecords inside of a segment takes the epochs of the head from the broker.
+            # After DeleteRecords within the segment the broker has no epochs for the offsets below.
             log_start_offset=row.leader_epochs[0][1],
             limits=UploadLimits(
                 limits.part_bytes, limits.parts_parallel, batch_bytes_max=limits.batch_bytes_max
@@ -335,7 +340,9 @@ def _check_names(files: CopyFiles) -> None:
 
 
 def _check_sizes(sent: SentFiles) -> None:
-    """No file may be larger than what a copy reads, or be named and sent differently."""
+    """Raise Conflict or InvalidRequest unless the sent sizes fit the row, the named files, and the
+    limit of a small file.
+    """
     row, sizes = sent.copy.row, sent.sizes
     if sizes[0] != row.size_bytes:
         raise Conflict(f"{row.segment_id} was added with {row.size_bytes} bytes and has {sizes[0]}")
@@ -349,7 +356,7 @@ def _check_sizes(sent: SentFiles) -> None:
 
 
 def _is_empty(path: str) -> bool:
-    """True without a transaction index, or with one of no entry. Blocks."""
+    """True if there is no transaction index, or an empty one. Blocks."""
     try:
         return not path or Path(path).stat().st_size == 0
     except FileNotFoundError:

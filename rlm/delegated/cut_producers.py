@@ -1,9 +1,11 @@
-"""The producers' state where a segment's valid part ends [LOSS-9].
+"""Makes the producer snapshot for the offset at which the partition's history leaves a segment
+[LOSS-9].
 
-A follower that builds its log on a cut segment takes the producer snapshot with it. That of the
-segment's end tells of the diverged tail: of transactions that the partition's own history has open
-or never had, and of batches that a producer would be told are there. So it is made anew, from the
-snapshot at the segment's base and the batches up to the cut, beside the calls that ask for it.
+A follower that builds its log on such a segment also takes the producer snapshot. The snapshot of
+the segment's end includes the diverged tail: transactions that are still open in the partition's
+own history or never were in it, and sequence numbers of batches that are not in the log. So a new
+one is made from the snapshot at the segment's base and the batches up to the cut, in a task beside
+the calls that request it.
 """
 
 from __future__ import annotations
@@ -29,20 +31,20 @@ logger = logging.getLogger(__name__)
 
 MADE_AT_ONCE = 2
 MADE_MAX = 100
-"""Snapshots that are kept; any other is made again."""
+"""Snapshots that are kept; older ones are made again."""
 ASKED_S = 0.5
-"""The time that a call waits; the follower comes back after its fetch back-off."""
+"""The time that a call waits; the follower asks again after its fetch back-off."""
 MAKING_S = 900.0
-"""The time that the read of a segment may take, from when its turn comes."""
+"""The time limit for reading a segment, from the beginning of its turn."""
 MAKING_MAX = 100
-"""Cuts whose states are asked for and not made yet."""
+"""The most cuts whose snapshots are being made or wait for it."""
 
 _Key = tuple[Uuid, int]
 
 
 @dataclass(slots=True)
 class CutProducers:
-    """The producers' states of cut segments, made by a node."""
+    """The producer snapshots of cut segments, made by a node."""
 
     reads: ResolvedReads
     _made: dict[_Key, bytes] = field(default_factory=dict)
@@ -52,15 +54,15 @@ class CutProducers:
     async def at(
         self, row: RemoteLogSegmentMetadata, last: int, cut: Callable[[], Awaitable[int]]
     ) -> bytes:
-        """The snapshot behind the offset `last` of a segment; `cut` tells the position there.
-        RetryLater: it is being made, or the tier does not tell.
+        """The producer snapshot after the offset `last` of a segment; `cut` returns the position in
+        its `.log` there. RetryLater: the snapshot is being made, or could not be made.
         """
         key = (row.segment_id.id, last)
         made = self._made.get(key)
         if made is not None:
             return made
         if key not in self._making and len(self._making) >= MAKING_MAX:
-            raise RetryLater(f"{MAKING_MAX} states of producers are being made: ask again")
+            raise RetryLater(f"{MAKING_MAX} producer snapshots are being made: ask again")
         try:
             async with asyncio.timeout(ASKED_S):
                 return await self._making.wait_for(key, partial(self._make, key, row, cut))
@@ -110,7 +112,9 @@ class CutProducers:
         return producer_snapshot.encode(replay.producers)
 
     async def _at_base(self, row: RemoteLogSegmentMetadata) -> bytes:
-        """The snapshot at the segment's base, by the segment that ends there."""
+        """The snapshot at the segment's base, made from the segments below. RetryLater: none ends
+        there.
+        """
         tip, base = row.segment_id.partition, row.start_offset
         if base == 0:
             return producer_snapshot.encode(())
@@ -120,7 +124,7 @@ class CutProducers:
             if found is not None:
                 return found
         raise RetryLater(
-            f"the partition's history leaves {row.segment_id} amid, and no segment of the tier "
-            f"ends right below, at offset {base - 1}, to tell of the producers: a follower can "
-            "build its log once its leader's local log starts behind this segment"
+            f"the partition's history leaves {row.segment_id} before its end, and no tiered "
+            f"segment that ends at offset {base - 1} has the state of the producers: a follower "
+            "can build its log once its leader's local log starts after this segment"
         )

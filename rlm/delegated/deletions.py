@@ -1,10 +1,11 @@
-"""Deletes segments as a broker's remote log manager asks, and those that its log start passed.
+"""Deletes segments as a broker's remote log manager requests, and those below its log start.
 
-A broker's expiration moves its log start first, then deletes one segment after the other. What a
-run that broke off did not come to is COPY_SEGMENT_FINISHED below the log start, and the next run
-counts that as kept by `retention.bytes`: it takes as much again from what is readable. A segment in
+A broker's expiration moves its log start first, then deletes one segment after the other. Segments
+that an interrupted run did not reach are COPY_SEGMENT_FINISHED below the log start. The next run
+counts them for `retention.bytes` and so deletes as many readable bytes again. A segment in
 DELETE_SEGMENT_STARTED is not counted (Kafka's RemoteLogManager, buildRetentionSizeData), and this
-node ends its deletion. So what the log start passed is marked before the broker gets its list.
+node finishes its deletion. So the segments below the log start are marked before the broker gets
+its list.
 """
 
 from __future__ import annotations
@@ -35,15 +36,17 @@ from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdat
 WRITE_DEADLINE_S = 14.0
 CATCH_UP_DEADLINE_S = 3.0
 GIVEN_UP_WITHIN_S, GIVEN_UP_LOOK_S = 8.0, 0.1
-"""The end of a copy whose broker has closed the connection, and the time between looks at it."""
+"""The time within which a copy ends after its broker has closed the connection, and the pause
+between two checks.
+"""
 MARKED_AT_ONCE = 32
 MARKED_BY_CALL = 512
-"""The most segments that a call marks: a list that it reads to its end, and what it marks, take
-their time from the whole node.
+"""The most segments that one call marks: reading the list and marking take event loop time from the
+whole node.
 """
 EARLIER_LOOKED_AT = 4096
-"""The most segments of epochs before the log's first that a call looks at: what stays is looked at
-by each.
+"""The most segments of epochs before the log's first one that a call reads: those that stay are
+read again by each call.
 """
 BY_BROKER = "its broker's remote log manager deletes it"
 PASSED = "the log start of its broker passed it"
@@ -51,9 +54,7 @@ PASSED = "the log start of its broker passed it"
 
 @dataclass(frozen=True, slots=True)
 class BrokerDeletions:
-    """The deletions of a node's broker. From DELETE_SEGMENT_STARTED on a deletion is this
-    node's.
-    """
+    """The deletions of a node's broker. The node owns each from DELETE_SEGMENT_STARTED on."""
 
     metadata: RemoteLogMetadataManager
     table: WorkTable
@@ -66,8 +67,8 @@ class BrokerDeletions:
     async def start(
         self, update: RemoteLogSegmentMetadataUpdate, token: int, why: str = BY_BROKER
     ) -> None:
-        """DELETE_SEGMENT_STARTED, under this node's claim: from here on this node owns the
-        deletion, whatever the broker does.
+        """Record DELETE_SEGMENT_STARTED under the claim `token`; from then on this node finishes
+        the deletion, whatever the broker does. RetryLater: the segment must not be deleted now.
         """
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
@@ -93,9 +94,9 @@ class BrokerDeletions:
             await self.driver.clean_ups.begin(marked, token, why)
 
     async def _until_given_up(self, row: RemoteLogSegmentMetadata) -> None:
-        """Wait for the end of a copy that its broker has just given up: one that disables a tier
-        does so, and deletes nothing of the partition if one deletion is refused. RetryLater: it
-        goes on.
+        """Wait for the end of a copy that its broker has just given up. A broker that disables a
+        tier does so, and deletes nothing of the partition if one deletion is refused. RetryLater:
+        the copy still runs.
         """
         give_up_s = self.around.ambient.monotonic() + GIVEN_UP_WITHIN_S
         while self.driver.copier.is_under_way(row.segment_id.id):
@@ -104,10 +105,8 @@ class BrokerDeletions:
             await self.around.ambient.sleep(GIVEN_UP_LOOK_S)
 
     async def before_list(self, tip: TopicIdPartition) -> None:
-        """See to it that a leader which lists all epochs counts right. A node without a broker
-        cannot.
-
-        RetryLater: it would not yet.
+        """Make sure that a leader that lists all epochs will count right. A node without a broker
+        can't check that. RetryLater: the leader would count too much.
         """
         state, session = self.metadata.partition_state(tip), self.plugin.session
         if state is None or session is None or tip not in session.leaders:
@@ -121,8 +120,9 @@ class BrokerDeletions:
     async def hold_fresh(
         self, tip: TopicIdPartition, broker: BrokerPort, kafka_version: str
     ) -> None:
-        """Raise RetryLater while the leader does not know what is copied, and would count too much.
-        Configs do not matter: it may take `retention.bytes` from newer ones than these.
+        """Raise RetryLater while the leader does not know the highest copied offset, and would
+        count too much. The topic's configs are not checked: the broker may already use a newer
+        `retention.bytes`.
         """
         why = await self.expirations.fresh.why_not_expire(tip, broker, kafka_version)
         if why is not None and not await self.is_listed_once(tip):
@@ -138,19 +138,19 @@ class BrokerDeletions:
             start = await self.older.log_start(tip)
         except RetryLater:
             if await self.is_topic_deleted(tip):
-                return  # all goes: its broker tells nothing of it any more, and lists once
+                return  # all of it is deleted: the broker no longer answers for it, and lists once
             raise
         async with aclosing(self._passed(tip, start)) as passed:
             if await anext(passed, None) is None:
                 return
         config = await _config(broker, tip.topic)
         if config is not None and not config.remote_storage_enable:
-            return  # all goes: it lists once, and its log start may have passed very many
+            return  # all of it is deleted, and listed once; very many may be passed
         async with aclosing(self._passed(tip, start)) as passed:
             going, some_stay = await self._without_kept(passed, token)
         if not some_stay and not _is_counted(config):
-            return  # its broker deletes them by itself
-        # Else its run ends at the first that stays, and never comes to those behind it.
+            return  # the broker deletes them itself
+        # Else the broker's run ends at the first one that stays, and never reaches the later ones.
         if self.driver.clean_ups.is_full:
             raise RetryLater(f"{tip}: too many segments wait for their removal to mark more")
         for at in range(0, len(going), MARKED_AT_ONCE):
@@ -165,9 +165,9 @@ class BrokerDeletions:
     async def _passed(
         self, tip: TopicIdPartition, start: EpochAt
     ) -> AsyncGenerator[RemoteLogSegmentMetadata]:
-        """The finished segments that a log start passed. Those of epochs before the log's first are
-        not within it; brokers from 4.3 on count them all the same, once all that they were listed
-        counted (RLMExpirationTask, isAllSegmentsValid).
+        """The finished segments below a log start. Segments of epochs before the log's first one
+        are outside the broker's lineage; brokers from 4.3 on count them nevertheless, once all
+        listed segments counted (RLMExpirationTask, isAllSegmentsValid).
         """
         epoch = start.leader_epoch
         oldest = islice(self.metadata.list_remote_log_segments(tip), EARLIER_LOOKED_AT)
@@ -188,15 +188,15 @@ class BrokerDeletions:
     async def _without_kept(
         self, passed: AsyncIterable[RemoteLogSegmentMetadata], token: int
     ) -> tuple[list[RemoteLogSegmentMetadata], bool]:
-        """The first segments, as many as a call marks, without those that stay, since the log start
-        did not pass them while the broker led; and if some stay.
+        """(the segments to mark, at most MARKED_BY_CALL; True if some must stay). Segments stay
+        that the log start did not pass while the broker led.
         """
         going: list[RemoteLogSegmentMetadata] = []
         stay: bool | None = None
         async for row in passed:
             state = self.metadata.partition_state(row.segment_id.partition)
             if stay is not False and state is not None and is_kept(row, state):
-                if stay is None:  # of one, and holds for all
+                if stay is None:  # the result for one applies to all
                     stay = await self._stays(row, token)
                 if stay:
                     continue
@@ -222,8 +222,9 @@ class BrokerDeletions:
     async def finish(
         self, update: RemoteLogSegmentMetadataUpdate, token: Callable[[], int]
     ) -> None:
-        """DELETE_SEGMENT_FINISHED. Only the node's clean-up ends a deletion: a late request of the
-        upload may still come. Objects that the node does not know are gone by the broker's word.
+        """Handle DELETE_SEGMENT_FINISHED. Only the node's clean-up finishes a deletion, since a
+        late request of the upload may still arrive; so it is recorded at once only for objects of a
+        different RemoteStorageManager, whose deletion the broker reports.
         """
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
@@ -237,10 +238,9 @@ class BrokerDeletions:
             await self._propose(replace(update, writer=self.around.identity.incarnation))
 
     async def remove_objects(self, id_: Uuid) -> None:
-        """Return once the segment's objects are gone, or will be: the clean-up ends the deletion.
-        Behind one that fails, an expiration that goes by size counts what it did not come to again.
-
-        Conflict: it is not marked, or its broker has to delete them.
+        """Try to delete the segment's objects; the clean-up finishes what fails here. An error
+        would end an expiration by size, whose next run counts the remaining segments again.
+        Conflict: the segment is not marked, or its broker has to delete the objects.
         """
         row = self.metadata.find_segment(id_)
         if row is None:
@@ -259,17 +259,18 @@ class BrokerDeletions:
         await self.driver.clean_ups.try_to_remove(row, BY_BROKER)
 
     async def is_listed_once(self, tip: TopicIdPartition) -> bool:
-        """True if the broker lists a partition of this process's claim to delete all, and for good:
-        its topic is deleted, or its tier disabled (remote.log.delete.on.disable). A broker takes
-        the partitions of such a topic one after the other, and looks see it disabled meanwhile.
+        """True if the broker lists a partition that this process has claimed once, to delete all of
+        it: its topic is deleted, or its tier disabled (remote.log.delete.on.disable). A broker
+        takes the partitions of such a topic one after the other, and scans may see it disabled
+        meanwhile.
         """
         return await self.is_topic_deleted(tip) or await self._is_disabled(tip)
 
     async def is_topic_deleted(self, tip: TopicIdPartition) -> bool:
-        """True if a replica whose claim is this process's has gone with its topic. A broker that
-        deletes a topic renames the directory first, then asks for the segments once, and for good:
-        the disk tells, as this node's last look at it may be older, and the broker's metadata,
-        which lets go of the topic before. A replica that moves away leaves the disk alone.
+        """True if the partition's topic is deleted, and the claim is this process's. A broker that
+        deletes a topic renames the directory first, then lists the segments only once. So the disk
+        is read (this node's last scan may be older), and the broker's metadata, which drops the
+        topic earlier. For a replica that moves away only the directory is gone.
         """
         if self._own_claim(self.metadata.partition_state(tip)) is None:
             return False
@@ -285,15 +286,13 @@ class BrokerDeletions:
         return config is not None and not config.remote_storage_enable
 
     def _own_claim(self, state: PartitionState | None) -> Claim | None:
-        """The claim if it is this process's."""
+        """The claim, if it is this process's; else None."""
         claim = None if state is None else state.claim
         mine = self.around.identity.incarnation
         return claim if claim is not None and claim.incarnation == mine else None
 
     async def _catch_up(self) -> None:
-        """Catch up before "it is deleted already" is said: the view may lack the row because it
-        lags.
-        """
+        """Catch up before a row counts as deleted: a view that lags may lack it."""
         await self.metadata.catch_up(deadline_s=CATCH_UP_DEADLINE_S)
 
     async def _propose(self, update: RemoteLogSegmentMetadataUpdate) -> None:
@@ -301,11 +300,11 @@ class BrokerDeletions:
 
 
 async def _config(broker: BrokerPort, topic: str) -> TopicConfig | None:
-    """The topic's configs; None: the broker does not tell."""
+    """The topic's configs; None: the broker did not answer."""
     config = (await broker.topic_configs([topic])).get(topic)
     return config if isinstance(config, TopicConfig) else None
 
 
 def _is_counted(config: TopicConfig | None) -> bool:
-    """True unless the broker counts nothing of a topic, for want of `retention.bytes`."""
+    """True unless the topic has no `retention.bytes`, so that the broker counts no segment."""
     return config is None or config.retention_bytes != UNLIMITED

@@ -1,7 +1,7 @@
-"""The end, for the broker, of a segment that a later leader's history cuts. Pure.
+"""Cuts a segment, for the broker, where a later leader's history leaves it. Pure.
 
-After an unclean election a copied segment may go on with records that the new leader does not
-have. The broker reads a segment to its end, whatever its leader epochs, so it would hand them to
+After an unclean election a copied segment may end with records that the new leader does not have.
+The broker reads a segment to its end, whatever its leader epochs, so it would return them to
 consumers as the partition's own.
 """
 
@@ -18,7 +18,8 @@ from rlmm.segment import RemoteLogSegmentMetadata
 
 def last_valid_offset(row: RemoteLogSegmentMetadata, lineage: Epochs) -> int | None:
     """The last offset of a segment that lies in the lineage; below its start if none does. None:
-    nothing is cut. Epochs below the lineage's first are of a head that is known no more.
+    the whole segment does. Epochs below the lineage's first one belong to a head that is no longer
+    known.
     """
     if not lineage or row.leader_epochs[-1][0] < lineage[0].epoch:
         return None
@@ -28,7 +29,9 @@ def last_valid_offset(row: RemoteLogSegmentMetadata, lineage: Epochs) -> int | N
 
 
 def end_of_batches(batches: Iterable[ScannedBatch], last_valid: int) -> int | None:
-    """The position behind the last whole batch up to an offset; None: it lies behind these."""
+    """The position after the last whole batch up to `last_valid` (inclusive); None: it lies after
+    these batches.
+    """
     for batch in batches:
         if batch.header.last_offset > last_valid:
             return batch.position
@@ -42,8 +45,8 @@ def epochs_until(checkpoint: bytes, last_valid: int) -> bytes:
 
 
 def aborted_until(index: bytes, last_valid: int) -> bytes:
-    """A segment's transaction index without the markers of its diverged tail: the partition's own
-    history may have committed those transactions, or tells of their end behind it.
+    """A segment's transaction index without the entries of its diverged tail: in the partition's
+    own history those transactions may be committed, or end later.
     """
     entries = transaction_index.parse(index, source="the segment's transaction index")
     return transaction_index.encode(each for each in entries if each.last_offset <= last_valid)

@@ -1,9 +1,9 @@
-"""The runs of a broker's expiration, and those that may not begin.
+"""Decides which runs of a broker's expiration may not begin.
 
-It lists all segments, moves its log start, then deletes one after the other, up to the first that
-fails. What is left lies below its log start, and `retention.bytes` counts it again at the next run
-(Kafka's RemoteLogManager, cleanupExpiredRemoteLogSegments): behind each run that fails as much
-again expires. So a run whose deletions would fail gets no list.
+An expiration lists all segments, moves its log start, then deletes one segment after the other, up
+to the first that fails. The rest lies below its log start, and `retention.bytes` counts it again at
+the next run (Kafka's RemoteLogManager, cleanupExpiredRemoteLogSegments): after each failed run as
+much again expires. So a run whose deletions would fail gets no list.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from rlm.delegated.fresh_leaders import FreshLeaders
 from rlmm.manager.manager import RemoteLogMetadataManager
 
 CONFIRM_DEADLINE_S = 0.6
-"""The deadline of a barrier before a list, which is answered in 0.8 s."""
+"""The deadline of the barrier before a list; the list itself is answered within 0.8 s."""
 CONFIRMED_FOR_S = 1.0
-"""The time that a barrier counts: a broker lists its partitions one after the other, and they share
-a barrier, which is a record.
+"""The time for which a barrier is valid: a broker lists its partitions one after the other, and
+they share one barrier, which is a record of the metadata log.
 """
 
 
 @dataclass(slots=True)
 class Expirations:
-    """The expirations of a node's broker. `why_not_delete` says why nothing of a topic may be
-    deleted now.
+    """The expirations of a node's broker. `why_not_delete`: the reason why no data of a topic may
+    be deleted now; None: it may.
     """
 
     metadata: RemoteLogMetadataManager
@@ -44,7 +44,9 @@ class Expirations:
             raise RetryLater(f"nothing of {tip} is deleted now: {why}")
 
     async def before_list(self, tip: TopicIdPartition) -> None:
-        """Raise RetryLater if deletions would fail, as by `check`, or for want of a majority."""
+        """Raise RetryLater if deletions would fail, by `check` or because the quorum has no
+        majority.
+        """
         self.check(tip)
         now, confirmed = self.around.ambient.monotonic(), self._confirmed_s
         if confirmed is None or not 0 <= now - confirmed < CONFIRMED_FOR_S:

@@ -1,4 +1,4 @@
-"""Remembers which of the broker's copies failed by what is in the segment, and tells of them."""
+"""Remembers the broker's copies that failed because of the segment, and reports them."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from rlm.control.segment_proposals import back_off_policy
 from rlm.control.surroundings import Surroundings
 
 FAILED_MAX = 1_000
-"""Partitions whose failed copies are remembered."""
+"""The most partitions whose failed copies are remembered."""
 TOLD_ON_MS = 300_000
-"""The time for which a failed copy is told: a broker that still leads tries again within half a
-minute, and later it leads no more.
+"""The time (ms) for which a failed copy is reported: a broker that still leads tries again within
+half a minute, so after this time it no longer leads.
 """
 FAILURES_TOLD = 3
-"""The failures from which on a copy is told: a source that moves is another one at the next
-attempt; damage stays what it is.
+"""The number of failures from which on a copy is reported: a Conflict, as of a file that changed,
+may be over at the next attempt. Damage is reported at once.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCopy:
-    """The segment of a partition that failed last. `unseen`: by the files' place, not by what is
-    in them.
+    """The segment of a partition that failed last; `start`: its start offset. `unseen`: this node
+    could not get at its files; otherwise their content was the reason.
     """
 
     start: int = -1
@@ -36,9 +36,9 @@ class FailedCopy:
 
 @dataclass(slots=True)
 class FailedCopies:
-    """The failed copies of a node's broker: by partition, the segment that failed last. It is not
-    begun again before its back-off is over, since each attempt of the broker would leave a row and
-    a tombstone.
+    """The failed copies of a node's broker: for each partition the segment that failed last. It may
+    not begin again before its back-off is over, since each attempt of the broker would leave a row
+    and a tombstone.
     """
 
     around: Surroundings
@@ -53,15 +53,15 @@ class FailedCopies:
             )
 
     def failed(self, tip: TopicIdPartition, start: int, error: Exception) -> None:
-        """Take the failure of a copy."""
+        """Record the failure of a copy."""
         if isinstance(error, Conflict | CorruptData):
             self._note(tip, start, error, failure_kind(error))
         else:  # the store or the queue: the broker's own pace is enough
             self._failed.pop(tip, None)
 
     def unseen(self, tip: TopicIdPartition, start: int, error: InvalidRequest | Refused) -> None:
-        """Take the failure of a copy whose files this node cannot get at: the next attempt has the
-        same path, so it is repeated as slowly as damage.
+        """Record the failure of a copy whose files this node can't get at. The next attempt names
+        the same path, so it is delayed as for damage.
         """
         self._note(tip, start, error, FailureKind.CORRUPT)
 
@@ -77,12 +77,12 @@ class FailedCopies:
         self._failed[tip] = FailedCopy(start, back_off, isinstance(error, InvalidRequest | Refused))
 
     def succeeded(self, tip: TopicIdPartition) -> None:
-        """Forget what failed of the partition."""
+        """Forget the failed segment of the partition."""
         self._failed.pop(tip, None)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """One for all partitions that the broker can't copy on, and one for those whose files this
-        node cannot get at, each with one of them as an example.
+        """The problems: one for all partitions whose segments can't be copied, and one for those
+        whose files this node can't get at, each with one partition as an example.
         """
         end_ms = self._now_ms() - TOLD_ON_MS
         stuck = [
@@ -98,8 +98,9 @@ class FailedCopies:
             (
                 "copy_failed",
                 [each for each in stuck if not each[1].unseen],
-                "Let a replica lead whose files are whole; where gaps are legal, or nobody has "
-                "what is missing, `strandline partitions allow-gaps` lets it be copied as it is",
+                "Let a replica lead whose files are whole; where gaps are legal, or no "
+                "replica has the missing records, copy it as it is with `strandline partitions "
+                "allow-gaps`",
             ),
             (
                 "paths",

@@ -1,11 +1,12 @@
-"""Holds back the log of a follower until its leader's claim tells where segments end [LOSS-9].
+"""Keeps a follower from building its log until its leader's claim is recorded, which shows where
+segments end [LOSS-9].
 
-A follower whose leader has less on its disk than the follower lacks begins its log behind a segment
-of the tier (Kafka's TierStateMachine). Behind an unclean election the leader's history may leave
-that segment amid, which its claim records, and it may be long till then: the claim may be refused.
-A follower that began behind the diverged tail would cut its log back to where no segment of its own
-is, and then has a log start there (UnifiedLog.truncateTo): as a leader it deletes what the tier has
-below. So its node asks its broker whether it follows a later leader than the claimed one.
+A follower that lacks more than its leader has on its disk begins its log after a segment of the
+tier (Kafka's TierStateMachine). After an unclean election the leader's history may leave that
+segment before its end; the leader's claim records that, but may come late or be refused. A follower
+that began after the diverged tail would truncate its log to an offset where it has no segment, and
+its log would then start there (UnifiedLog.truncateTo): as a leader it would delete the tier below.
+So the node asks its broker whether it follows a later leader than the claimed one.
 """
 
 from __future__ import annotations
@@ -23,21 +24,23 @@ from rlm.leadership.leadership import NoAnswer
 from rlmm.manager.metadata_reads import MetadataReads
 
 BELIEVED_S = 1.0
-"""The time that an answer counts for look-ups. Where this node does not see the disk it can't tell
-those of consumers, which come for each fetch; the indexes of a follower are asked about each time.
+"""The time for which an answer is valid for look-ups. Without the disk the node can't tell a
+follower's look-ups from those of consumers, which come with each fetch. For a follower's indexes
+the broker is asked each time.
 """
 BELIEVED_MAX = 10_000
-"""Partitions whose answers are remembered."""
+"""The most partitions whose answers are remembered."""
 
 
 async def build_at_will(_tip: TopicIdPartition, _offset: int | None = None) -> None:
-    """Return at once: there is no broker that follows."""
+    """Return at once, for a node without a broker."""
 
 
 @dataclass(slots=True)
 class FollowerBuilds:
-    """The followers of a node's broker. `work` is the partition on this node. `_believed`: the
-    claimed leader epoch that the broker knew no later one than, and when it said so.
+    """The follower replicas of a node's broker. `work` is the partition on this node. `_believed`:
+    for each partition the claimed leader epoch for which the broker reported no later one, and the
+    time (monotonic, s) of that answer.
     """
 
     plugin: Plugin
@@ -48,8 +51,9 @@ class FollowerBuilds:
     _believed: dict[TopicIdPartition, tuple[int, float]] = field(default_factory=dict)
 
     async def check(self, tip: TopicIdPartition, offset: int | None = None) -> None:
-        """Raise RetryLater if the broker follows a leader that is not claimed. `offset`: that of a
-        look-up. Below what the broker has on its disk it is a consumer's.
+        """Raise RetryLater if the broker follows a leader that is not claimed, or does not answer.
+        `offset`: that of a look-up; below the first offset on the broker's disk it is a consumer's,
+        and is not checked.
         """
         if self.broker is None or not self.plugin.has(tip) or tip in self.plugin.leaders:
             return
@@ -66,13 +70,13 @@ class FollowerBuilds:
             later = await self.broker.knows_later_epoch((tip.topic, tip.partition), epoch)
         if isinstance(later, NoAnswer):
             raise RetryLater(
-                f"{tip}: the broker does not tell if it follows a leader later than the one of "
-                f"epoch {epoch}: {later.reason}"
+                f"{tip}: it is not known if the broker follows a later leader than that of epoch "
+                f"{epoch}: {later.reason}"
             )
         if later:
             raise RetryLater(
                 f"{tip}: the broker follows a later leader than the one of epoch {epoch}, and no "
-                "claim of that leader is recorded: where its history ends segments is not known. "
+                "claim of that leader is recorded, so it is not known which segments it cuts. "
                 "The follower's log is built once the node beside the leader has claimed it"
             )
         self._believed.pop(tip, None)

@@ -1,10 +1,11 @@
-"""Holds back the expiration of a leader that does not know yet what is copied.
+"""Holds back the expiration of a leader that does not know yet which offsets are copied.
 
-A broker counts for `retention.bytes` what is on its disk above the offset that it takes for copied,
-and all that is in the tier (Kafka's UnifiedLog, onlyLocalLogSegmentsSize). It learns that offset
-from its copy task, or as a follower, and has none in a log that it opened anew: at its start, or in
-another log directory. Until then what is on its disk and in the tier counts twice, and as much too
-much expires (KAFKA-20732, mended in 4.3.2). The broker itself tells the offset (KIP-1005).
+For `retention.bytes` a broker counts the segments on its disk above the highest copied offset that
+it knows, and all of the tier (Kafka's UnifiedLog, onlyLocalLogSegmentsSize). It learns that offset
+from its copy task, or as a follower. In a log that it has just opened, at its start or in a
+different log directory, it knows none. Until then segments that are on its disk and in the tier
+count twice, and as much too much expires (KAFKA-20732, fixed in 4.3.2). The broker reports the
+offset that it knows in ListOffsets (KIP-1005).
 """
 
 from __future__ import annotations
@@ -29,17 +30,19 @@ from rlmm.segment import OFFSET_MAX
 logger = logging.getLogger(__name__)
 
 TOLD_AFTER_S = 60.0
-"""A copy that ends holds a list back for a moment, and a fresh leader for a run or two."""
+"""The time after which a held-back expiration is logged and shown with the partition: a copy that
+ends holds a list back for a moment, a fresh leader for a run or two.
+"""
 ASKS_BY_ITSELF = (4, 3, 2)
-"""Kafka's version from which on an expiration without the offset asks for it."""
+"""The Kafka version from which on an expiration that lacks the offset asks for it."""
 VERSION = re.compile(r"([0-9]{1,9})\.([0-9]{1,9})\.([0-9]{1,9})(?![0-9])")
 REMEMBERED_MAX = 10_000
-"""Partitions whose list is held back, with the time since when."""
+"""The most partitions remembered as held back, each with the time since when."""
 
 
 @dataclass(slots=True)
 class FreshLeaders:
-    """Asks brokers what they take for copied. `work` is the partition on this node."""
+    """Asks brokers for the highest offset that they take for copied. `work`: the partition here."""
 
     metadata: RemoteLogMetadataManager
     work: Callable[[TopicIdPartition], PartitionWork | None]
@@ -58,7 +61,7 @@ class FreshLeaders:
             said = await highest_tiered_of(broker, work.local)
             if isinstance(said, NotLeading | NoAnswer):
                 why = said.reason if isinstance(said, NoAnswer) else "it does not lead"
-                return f"{tip}: the broker does not tell what it takes for copied: {why}"
+                return f"{tip}: the broker did not report its highest copied offset: {why}"
             asks = said < 0 and _numbers(kafka_version) >= ASKS_BY_ITSELF
             if not asks and self._is_served_from(tip, max(first, said + 1)):
                 return self._hold(work, said)
@@ -80,10 +83,10 @@ class FreshLeaders:
                 del self._held[next(iter(self._held))]
             self._held[tip] = now_s
         text = (
-            f"{_opening(tip)} its leader takes what is up to offset {copied} for copied, "
-            "and would count twice what is on its disk and in the tier above that. Its copies "
-            "tell it better; with remote.log.copy.disable=true there are none: let another broker "
-            "lead for a minute, or enable copying"
+            f"{_opening(tip)} its leader takes only offsets up to {copied} for copied, and would "
+            "count later segments twice, on its disk and in the tier. It learns the offset with "
+            "its next copy; with remote.log.copy.disable=true there is none: let a different "
+            "broker lead for a minute, or enable copying"
         )
         if now_s - self._held[tip] >= TOLD_AFTER_S:
             if work.last_error is None or not work.last_error.text.startswith(_opening(tip)):
@@ -97,8 +100,8 @@ def _opening(tip: TopicIdPartition) -> str:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """Kafka's version as numbers, ascending with it; () if it is none, or garbage. Confluent's 7.x
-    are Kafka 3.x.
+    """Kafka's version as numbers; () for other text, and for Confluent's 7.x, which are
+    Kafka 3.x.
     """
     found = VERSION.match(version)
     return () if found is None or found[1] == "7" else tuple(map(int, found.groups()))

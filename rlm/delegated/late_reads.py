@@ -1,8 +1,8 @@
-"""Reads that a call of the broker begins, and that go on when its time is over.
+"""Reads that a call of the broker begins, and that continue when its time is over.
 
-A call has 0.8 to 2 s. A read that takes longer, since the store is slow or its rate is limited,
-would be begun anew by each call and never come to its end, and the broker's consumers would stay at
-that segment. So it goes on, and a later call finds it under way, or its result.
+A call has 0.8 to 2 s. A read that takes longer, because the store is slow or its rate is limited,
+would begin anew with each call and never finish, and the broker's consumers would not get past that
+segment. So it continues, and a later call finds it under way, or its result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Found = TypeVar("Found")
 
 @dataclass(slots=True)
 class LateReads:
-    """The reads under way, by what is read."""
+    """The reads under way, by a key for the data that each reads."""
 
     _under_way: dict[Hashable, asyncio.Task[Any]] = field(default_factory=dict)
 
@@ -28,8 +28,9 @@ class LateReads:
         return key in self._under_way
 
     async def wait_for(self, key: Hashable, read: Callable[[], Awaitable[Found]]) -> Found:
-        """Return what `read` does, begun here unless it is under way. A cancelled caller leaves it
-        going on: `read` bounds its own time, and keeps what it found for later callers.
+        """Return the result of the read with this key; begin it with `read` unless it is under way.
+        It continues if the caller is cancelled: `read` bounds its own time, and keeps its result
+        for later callers.
         """
         reading = self._under_way.get(key)
         if reading is None:
@@ -39,7 +40,7 @@ class LateReads:
         return found
 
     def _ended(self, key: Hashable, reading: asyncio.Task[Any]) -> None:
-        """Forget it, also if nobody waits any more; behind a failure the next call tries again."""
+        """Forget an ended read; after a failure the next call tries again."""
         del self._under_way[key]
         if not reading.cancelled():
             reading.exception()  # read, so that it is not reported a second time

@@ -1,8 +1,10 @@
-"""Keeps what was tiered before brokers tiered the topic from a leader that lacks it [LOSS-8].
+"""Keeps segments that were tiered before brokers tiered the topic from a leader whose log lacks
+them [LOSS-8].
 
-Until then each replica had a retention of its own, so that a later leader's log may begin above
-what an earlier one had tiered. Its remote log manager takes all that for deleted. Such segments go
-once its log start passes them while it leads: by retention, or by DeleteRecords.
+Before that, each replica had a retention of its own, so a later leader's log may begin above
+offsets that an earlier leader had tiered. Its remote log manager takes these for deleted. They are
+deleted only once the log start passes them while this leader leads: by retention, or by
+DeleteRecords.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ logger = logging.getLogger(__name__)
 
 
 def is_kept(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
-    """True of a finished segment that may be from before the present mode, above the recorded log
-    start, which no later leader's history cuts off.
+    """True for a finished segment that may be from before the present mode, is not below the
+    recorded log start, and is not cut off by a later leader's history.
     """
     valid = last_valid_offset(row, state.lineage)
     is_cut_off = valid is not None and valid < row.start_offset
@@ -41,8 +43,9 @@ def is_kept(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
 
 
 def _may_be_older(row: RemoteLogSegmentMetadata, state: PartitionState) -> bool:
-    """True also of one without a deadline for its upload: it was adopted from the store after a
-    restart from a snapshot, and nobody knows in which mode it was copied.
+    """True for a segment added before the present mode, and for one without an upload deadline: it
+    was adopted from the store after a restart from a snapshot, and the mode in which it was copied
+    is unknown.
     """
     return row.token < state.mode_offset or row.upload_deadline_ms < 0
 
@@ -58,29 +61,29 @@ class OlderHistory:
     around: Surroundings
 
     async def before_list(self, tip: TopicIdPartition) -> None:
-        """Note where a new leader's log starts, before it moves that by what is listed to it."""
+        """Note where a new leader's log starts, before the leader moves it because of the list."""
         state, work = self.metadata.partition_state(tip), self.work(tip)
         oldest = next(self.metadata.list_remote_log_segments(tip), None)
         if state is None or state.claim is None or work is None or oldest is None:
             return
         token = state.claim.token
         may_be_older = _may_be_older(oldest, state) or self.metadata.restart() is not None
-        # The note of a claim before goes on telling what does not count, until there is a new one.
+        # The start noted for an earlier claim stays in use until a new one is noted.
         if (may_be_older or work.led_from is not None) and _noted(work, token) is None:
             start = await self._log_start(work)
             if isinstance(start, EpochAt):
                 self._note(work, token, start.offset)
 
     def led_from(self, tip: TopicIdPartition) -> int:
-        """The start of the log when the node's broker began to lead, or when it did before, until
-        that is noted; 0: it is not known. Nothing below it counts as kept by the broker.
+        """The log start of this node's broker when it began to lead; until that is known, the one
+        of its earlier leadership; 0: unknown. Segments below it are listed with no bytes.
         """
         work = self.work(tip)
         return 0 if work is None or work.led_from is None else work.led_from[1]
 
     async def log_start(self, tip: TopicIdPartition) -> EpochAt:
-        """The start of the log of this node's broker now, which may lie in the tier, and the leader
-        epoch there. RetryLater: the broker does not tell, or leads no more.
+        """The present log start of this node's broker, which may lie in the tier, and the leader
+        epoch there. RetryLater: the broker does not answer, or no longer leads.
         """
         work = self.work(tip)
         start = NoAnswer("it has no replica here") if work is None else await self._log_start(work)
@@ -90,9 +93,9 @@ class OlderHistory:
         return start
 
     async def check(self, row: RemoteLogSegmentMetadata, token: int) -> None:
-        """Raise RetryLater unless the log start passed the segment while the broker led, at that
-        claim; then the tier's log start is recorded. A note that is missing is made here: nothing
-        is known of what the log start passed before.
+        """Raise RetryLater unless the log start passed the segment while the broker led under the
+        claim `token`; then record the tier's log start. If the start at the claim is not noted yet,
+        the present one is: whatever the log start passed earlier is unknown.
         """
         tip = row.segment_id.partition
         start = await self.log_start(tip)
@@ -120,7 +123,7 @@ class OlderHistory:
 
     def _note(self, work: PartitionWork, token: int, start: int) -> int:
         """The log start at the claim: the first one noted, or the one that the broker takes from
-        the first segment of its first epoch (findLogStartOffset).
+        the first segment of its first epoch (findLogStartOffset), if that is higher.
         """
         noted = _noted(work, token)
         if noted is None:

@@ -1,6 +1,5 @@
-"""The bodies of `phase`, by which the bridge asks for the phase of the move. Pure.
-
-docs/BROKER_PROTOCOL.md has them.
+"""The request and the answer of `phase`, with which the bridge asks for the phase of a move
+(docs/BROKER_PROTOCOL.md). Pure.
 """
 
 from __future__ import annotations
@@ -11,14 +10,14 @@ from functools import partial
 from rlm.delegated.wire import BodyReader, BodyWriter, whole
 
 NONE_SEEN = -1
-"""The value of a bridge that has heard no phase since its broker's start."""
+"""The value sent by a bridge that has received no phase since its broker's start."""
 _PHASES = 5
 
 
 @dataclass(frozen=True, slots=True)
 class PhaseAsked:
-    """The bridge of a broker asks. `seen`: number of the phase that it acts by, or NONE_SEEN;
-    `outstanding`: its changes that may still come into Kafka's metadata topic.
+    """The request of a broker's bridge. `seen`: number of the phase by which it acts, or NONE_SEEN;
+    `outstanding`: its changes that may still arrive in Kafka's metadata topic.
     """
 
     kafka_cluster_id: str
@@ -38,7 +37,7 @@ decode_phase_asked = partial(whole, _phase_asked)
 
 
 def encode_phase(applied: int, phase: int, since: int) -> bytes:
-    """The phase, and the metadata offset of its record; -1: there is none."""
+    """Encode the phase, and `since`, the metadata offset of its record; -1 if there is none."""
     writer = BodyWriter()
     writer.int64(applied)
     writer.int8(phase)

@@ -18,13 +18,13 @@ from rlmm.partition_state import Mode
 
 CATCH_UP_DEADLINE_S = 2.0
 LOOK_EVERY_S = 30.0
-"""The pause between two looks through all partitions for a delegated one, without a move."""
+"""The shortest pause between two searches for a delegated partition, while there is no move."""
 _TOPICS = frozenset({MigrationPhase.NONE, MigrationPhase.KAFKA})
 
 
 @dataclass(slots=True)
 class PhaseCalls:
-    """The answers to a broker's bridge. `last` is its last question; None: it has none."""
+    """The answers to a broker's bridge. `last` is its last request; None: it has sent none."""
 
     plugin: Plugin
     metadata: RemoteLogMetadataManager
@@ -33,9 +33,10 @@ class PhaseCalls:
     _looked: tuple[float, str | None] | None = None
 
     async def answer(self, body: bytes) -> bytes:
-        """The phase. RetryLater: nobody confirms that this node's view is not an old one, and by an
-        old one the broker would write to the topic behind a switch. SessionRefused: not this node's
-        broker, or no move has begun here and the topic has nothing of what is here.
+        """Answer the phase in force. RetryLater: no barrier of the metadata log confirms that this
+        view is current; by an outdated phase the broker would still write to Kafka's topic after a
+        switch. SessionRefused: not this node's broker, or no move has begun although a partition is
+        delegated, which Kafka's topic has no records of.
         """
         asked = decode_phase_asked(body)
         check_broker(asked.kafka_cluster_id, asked.broker_id, self.plugin.expected)
@@ -59,13 +60,13 @@ class PhaseCalls:
         tip = self._delegated()
         if tip is not None:
             raise SessionRefused(
-                f"{tip} is delegated, and no move from Kafka's metadata topic has begun: the topic "
-                "has nothing of it. Use StrandlineMetadataManager, without the bridge",
+                f"{tip} is delegated, and no move from Kafka's metadata topic has begun: that "
+                "topic has no records of it. Use StrandlineMetadataManager, without the bridge",
                 reason="DELEGATED",
             )
 
     def _delegated(self) -> str | None:
-        """A delegated partition's name, as of the last look."""
+        """A delegated partition's name, as of the last search; None: there was none."""
         now_s = self.around.ambient.monotonic()
         if self._looked is None or now_s - self._looked[0] >= LOOK_EVERY_S:
             found = (tip for tip in self.metadata.partitions() if self._is_delegated(tip))

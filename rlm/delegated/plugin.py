@@ -20,37 +20,41 @@ from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 logger = logging.getLogger(__name__)
 
 ADDS_MAX = 10_000
-"""Unfinished copies whose session is remembered; the time alone ends those before."""
+"""The most unfinished copies whose session is remembered; older ones end only by their deadline."""
 TOLD_FOR_S = 60.0
-"""The time for which a refused plug-in is told: it announces every 5 s, so that long after its last
-refusal it went, or was put right.
+"""The time for which a refused plug-in is reported: it announces every 5 s, so if its last refusal
+is longer ago, it is gone or was corrected.
 """
 SILENT_S = 60.0
 LOOKS_AT_UNTOLD = 8
-"""Early looks at what is announced and not told yet; then it waits for the regular ones."""
+"""The most early looks after an announcement, while the logs of announced partitions are not known;
+after these the regular looks have to do.
+"""
 COUNT_WHAT_IS_DELETED = ("3.", "7.")
-"""Versions of brokers that begin so: Confluent's 7.x are Kafka 3.x."""
+"""Beginnings of the Kafka versions that count them. Confluent's 7.x are Kafka 3.x."""
 
 
 def ignore_address(_bootstrap: str) -> None:
-    """The broker's address is known otherwise."""
+    """Ignore the address: the settings name the broker."""
 
 
 def never_moved() -> bool:
-    """The cluster did not move here from Kafka's own metadata topic."""
+    """Return False, for a cluster that did not move here from Kafka's own metadata topic."""
     return False
 
 
 def holds_no_claim(_tip: TopicIdPartition) -> bool:
-    """The last claim of the partition is not this process's, as far as is known."""
+    """Return False: this process's claims are not known."""
     return False
 
 
 @dataclass(slots=True)
 class Plugin:
-    """The plug-in of a node's broker, also if it has none. `on_changed` is told which partitions
-    have, or may have, another leadership; `on_address` where the broker listens. `moved` and
-    `serves_storage`: see `foreign_objects.is_the_brokers`.
+    """The plug-in of a node's broker, if it has one. `on_changed` is called with the partitions
+    whose leadership has, or may have, changed; `on_address` with the broker's address. `moved` and
+    `serves_storage`: see `foreign_objects.is_the_brokers`. `_not_looked_at`: announced partitions
+    whose log is not known, with the number of the announcement. `_led_on`: those of them that the
+    broker led before, with a log that was known.
     """
 
     around: Surroundings
@@ -74,7 +78,7 @@ class Plugin:
         return self._sessions.current
 
     def announce(self, said: Announcement) -> None:
-        """Take an announcement. Raises as `sessions.hear` does."""
+        """Take an announcement; the errors are those of `sessions.hear`."""
         try:
             heard = sessions.hear(self._sessions, said, self.expected, self._now_s())
         except SessionRefused as error:
@@ -103,8 +107,8 @@ class Plugin:
                 }
 
     def _leads_on(self, said: Announcement, before: Session | None) -> frozenset[TopicIdPartition]:
-        """The partitions named as led that were so before, with a log that was known. Brokers name
-        them at each change of the replicas in sync, too.
+        """The announced leaderships that the broker had before, with a log that was known. Brokers
+        announce them again at each change of the in-sync replicas.
         """
         if before is None or before.id != said.session or said.base_seq == WHOLE_SET:
             return frozenset()
@@ -115,7 +119,9 @@ class Plugin:
         )
 
     def call(self, session: Uuid, seq: int) -> Session:
-        """The session of a call. AnnounceAgain: it is not known, or its news are not."""
+        """The session of a call. AnnounceAgain: it is unknown, or its newest announcement is
+        missing.
+        """
         self._sessions = sessions.call(self._sessions, session, seq, self._now_s())
         assert self._sessions.current is not None, "a call has a session"
         return self._sessions.current
@@ -131,7 +137,7 @@ class Plugin:
 
     @property
     def is_silent(self) -> bool:
-        """True if nothing was heard for so long that the broker may run without the plug-in."""
+        """True if no request came for SILENT_S: the broker may run without the plug-in now."""
         return self.session is None or self._silence_s >= SILENT_S
 
     def added(self, segment: Uuid) -> None:
@@ -142,7 +148,7 @@ class Plugin:
             del self._adds[next(iter(self._adds))]
 
     def finished(self, segment: Uuid) -> None:
-        """Forget a copy, which has an end."""
+        """Forget a copy that has ended."""
         self._adds.pop(segment, None)
 
     def is_at_work(self, row: RemoteLogSegmentMetadata, token: int, /) -> bool:
@@ -166,11 +172,11 @@ class Plugin:
         return BY_BROKER if by_broker else None
 
     def is_left_out(self, row: RemoteLogSegmentMetadata, epoch: int | None) -> bool:
-        """True of a deletion that this node ends, in the list of an epoch: it would tell a leader
-        that its log begins there (findLogStartOffset), above what it has on its disk. In the list
-        of all epochs (None) it is left out for a broker before Kafka 4.0: by `retention.bytes` it
-        counts what is being deleted as kept, for as long as the row stays, and each run until then
-        would take as much again (KAFKA-17428).
+        """True for a segment whose deletion this node finishes, and that the broker must not see.
+        In the list of an epoch a leader would take its start for the log start
+        (findLogStartOffset), above the records on its disk. In the list of all epochs (None)
+        brokers before Kafka 4.0 count it for `retention.bytes` as long as its row exists, and each
+        run until then would delete as much again (KAFKA-17428).
         """
         return (
             row.state is SegmentState.DELETE_SEGMENT_STARTED
@@ -180,7 +186,7 @@ class Plugin:
         )
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """A plug-in that is refused, or has fallen silent."""
+        """The problems of a plug-in that was refused, or has become silent."""
         now_s, area = self._now_s(), ProblemArea.PLUGIN
         problems = []
         refused_s, error = self._refused
@@ -188,19 +194,19 @@ class Plugin:
             problems.append(NodeProblem(area, error.reason.lower(), str(error)))
         if self.session is not None and self.is_silent:
             text = (
-                f"the plug-in of this node's broker was last heard {self._silence_s:.0f} s ago: is "
-                "the broker running, and can it reach this node?"
+                f"the plug-in of this node's broker sent no request for {self._silence_s:.0f} s: "
+                "check that the broker runs, and that it can reach this node"
             )
             problems.append(NodeProblem(area, "silent", text))
         return tuple(problems)
 
     def take_news(self) -> bool:
-        """True once after partitions were announced: they are to be looked at, and claimed."""
+        """True once after an announcement: its partitions have to be looked at, and claimed."""
         had, self._has_news = self._has_news, False
         return had
 
     def look_begins(self) -> LookEnded:
-        """Call the result once the rows are as the look found them."""
+        """Begin a look. Call the returned function once the rows have the look's results."""
         begun = self._announcements
 
         def ended(untold: Tips, among: Tips | None = None, /) -> None:
@@ -219,8 +225,8 @@ class Plugin:
 
     def why_unlooked(self, tip: TopicIdPartition) -> str | None:
         """The reason why this node does not know the log of a partition that the broker leads: no
-        look that began after its last announcement has ended, or found out. An earlier one tells
-        of the leadership before. None: it knows it, or the broker does not lead.
+        look that began after its last announcement has ended and found out enough; an earlier look
+        has the leadership before. None: the log is known, or the broker does not lead.
         """
         if tip not in self.leaders or tip not in self._not_looked_at:
             return None
@@ -230,9 +236,10 @@ class Plugin:
         )
 
     def why_not_read(self, tip: TopicIdPartition) -> str | None:
-        """The reason why nothing of a partition that the broker leads is read: as `why_unlooked`,
-        but where it led before, and nobody claimed since: then nobody else copied, and what the
-        broker copied it has, since only followers cut their logs.
+        """The reason why no segment of a partition that the broker leads may be read: as
+        `why_unlooked`, but None where the broker led before and this process has the last claim:
+        then no other broker copied since, and the log contains all that this broker copied, since
+        only followers truncate their logs.
         """
         if tip in self._led_on and self.holds_claim(tip):
             return None

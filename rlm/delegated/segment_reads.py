@@ -1,9 +1,9 @@
-"""Bytes of segments for the broker, which end where the partition's history does [LOSS-9].
+"""Reads bytes of segments for the broker, up to where the partition's history leaves them [LOSS-9].
 
-The plug-in takes a segment's size from the row of a look-up, and the broker goes on behind its end
-offset, with a follower's log, too. So that row ends at the cut, and a row from before the cut is
-refused when its bytes are asked for. Until a cut is recorded by its leader's claim, which may be
-refused, nothing of a segment is given that it concerns.
+The plug-in takes a segment's size from the row of a look-up, and the broker continues after its end
+offset, a follower's log too. So that row ends at the cut, and a row from before the cut is refused
+when its bytes are requested. Until a cut is recorded by the leader's claim, which may be refused,
+the segment that it cuts is not read.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from rsm_backends.streams import closing_stream
 Found = TypeVar("Found")
 
 CUTS_MAX = 10_000
-"""Segments whose cut is remembered; of others it is looked for again."""
+"""The most segments whose cut is remembered; for others it is searched again."""
 LATE_MAX = 64
-"""Reads that go on behind their calls. Any more end with their call: a store that hangs must not
-keep the indexes of others from the broker.
+"""The most reads that continue after their calls. Further ones end with their call: a store that
+hangs must not keep the indexes of other stores from the broker.
 """
 LATE_S = 30.0
 LATE_BYTES_MAX = 32 * 2**20
-"""Bytes of indexes that came when nobody waited any more; the next call takes them away."""
+"""The most bytes of indexes that were read after their call had ended; the next call takes them."""
 _IndexKey = tuple[Uuid, bytes | None, IndexType]
 _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_until}
 
@@ -54,8 +54,8 @@ _UNTIL = {IndexType.LEADER_EPOCH: epochs_until, IndexType.TRANSACTION: aborted_u
 @dataclass(slots=True)
 class SegmentReads:
     """The reads of a node's broker. `own_epochs`: the leader epochs of the broker's replica, as
-    last seen; `why_not_read`: as the plug-in's; `until_looked` asks for a look at a partition, and
-    waits for it for a moment; `check_build`: as that of `FollowerBuilds`.
+    last seen. `why_not_read`: `Plugin.why_not_read`. `until_looked` requests a look at a partition,
+    and waits a moment for it. `check_build`: `FollowerBuilds.check`.
     """
 
     reads: ResolvedReads
@@ -74,7 +74,7 @@ class SegmentReads:
         self._producers = CutProducers(self.reads)
 
     async def as_readable(self, row: RemoteLogSegmentMetadata) -> RemoteLogSegmentMetadata:
-        """The row of a look-up: of a segment with a diverged tail, as if it ended before that."""
+        """The row for a look-up; a segment with a diverged tail appears to end before that tail."""
         last = self._last_valid(row)
         if last is None:
             return row
@@ -95,13 +95,14 @@ class SegmentReads:
     async def check_follower(
         self, row: RemoteLogSegmentMetadata, asked: RemoteLogSegmentMetadata
     ) -> None:
-        """Raise RetryLater if no follower may build its log behind this row."""
+        """Raise RetryLater if no follower may build its log on this row."""
         await self.check_build(row.segment_id.partition, None)
         await self.check_size(row, asked)
 
     async def index(self, row: RemoteLogSegmentMetadata, index: IndexType) -> AsyncIterator[bytes]:
-        """A whole index; leader epochs, aborted transactions and the producers' state end where the
-        readable bytes do. Those of time and offsets are looked up no further.
+        """A whole index. Leader epochs, aborted transactions and the producer snapshot end where
+        the readable bytes do; the offset and time indexes are whole, as no later entry is looked
+        up.
         """
         until, is_state = _UNTIL.get(index), index is IndexType.PRODUCER_SNAPSHOT
         last = self._last_valid(row) if is_state or until is not None else None
@@ -121,7 +122,9 @@ class SegmentReads:
         return data
 
     async def _late_or_now(self, key: Hashable, read: Callable[[], Awaitable[Found]]) -> Found:
-        """Return what `read` does, which goes on if this is cancelled, while few do so."""
+        """Return the result of `read`, which continues if this call is cancelled, unless LATE_MAX
+        reads do so already. RetryLater: it took longer than LATE_S.
+        """
         if key not in self._late and len(self._late) >= LATE_MAX:
             return await read()
 
@@ -135,9 +138,9 @@ class SegmentReads:
         return await self._late.wait_for(key, in_time)
 
     def _last_valid(self, row: RemoteLogSegmentMetadata) -> int | None:
-        """The last offset that the broker may read. RetryLater: the segment ends earlier by the
-        epochs of a leader whose claim is refused, or not recorded yet. Their file may be damaged,
-        so no shorter size is told on its word alone: the broker would read on behind it, and miss
+        """The last offset that the broker may read; None: the whole segment. RetryLater: the epochs
+        of a leader whose claim is refused or not recorded yet end the segment earlier. Their file
+        may be damaged, so they are no proof of a shorter size, with which the broker would skip
         records. RetryLater also while the epochs of a new leader are not known.
         """
         tip = row.segment_id.partition
@@ -154,12 +157,14 @@ class SegmentReads:
                 raise RetryLater(
                     f"the broker's leader epochs end {row.segment_id} at offset {here}, and no "
                     f"claim at leader epoch {own[-1].epoch} is recorded: `strandline claims show` "
-                    "tells why"
+                    "shows why"
                 )
         return last
 
     async def _cut(self, row: RemoteLogSegmentMetadata, last: int) -> int:
-        """The position behind the last batch up to an offset, by the offset index and a scan."""
+        """The position after the last batch up to `last` (inclusive), by the offset index and a
+        scan.
+        """
         key = (row.segment_id.id, last)
         found = self._cuts.get(key)
         if found is None:
@@ -175,13 +180,13 @@ class SegmentReads:
         scanner = BatchScanner(str(id_), batch_bytes_max=ANY_BATCH_BYTES, position=position)
         async with closing_stream(self.reads.open_log(id_, position)) as log:
             async for piece in log:
-                # Exhausted, as the scanner wants it.
+                # The scanner requires that its iterator is exhausted.
                 found = end_of_batches(list(scanner.feed(piece)), last)
                 if found is not None:
                     break
         if found is None:
             raise InternalError(
-                f"{row.segment_id} goes on behind {last}, and its batches end there"
+                f"the row of {row.segment_id} ends after {last}, but its batches end there"
             )
         while len(self._cuts) >= CUTS_MAX:
             del self._cuts[next(iter(self._cuts))]

@@ -1,8 +1,8 @@
-"""Reads the files of a segment that the broker sends, into a directory as the broker's own.
+"""Receives the files of a segment that the broker sends, into a directory like the broker's own.
 
-The stream has an exact length and ends in a checksum. The leader epoch checkpoint is its last file,
-read by the plug-in after all others: so the copy compares the segment's epochs with those of then,
-as it does on a shared disk.
+The stream has an exact length and ends in a checksum. Its last file is the leader epoch checkpoint,
+which the plug-in reads after all others: so the copy compares the segment's epochs with those of
+that moment, as it does on a shared disk.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from rlm.delegated.wire import CopyFiles, SentFiles
 
 HEAD_BYTES_MAX = 2**20
 SMALL_FILE_BYTES_MAX = 64 * 2**20
-"""The largest file besides the `.log`, as where it is read from a disk."""
+"""The largest accepted file besides the `.log`, as for files read from a disk."""
 PIECE_BYTES = 2**20
 """The most bytes that a thread writes at once."""
 
 
 @dataclass(slots=True)
 class SentBody:
-    """The body of a request, taken by exact lengths. RetryLater where it ends early."""
+    """The body of a request, read by exact lengths. RetryLater if it ends early."""
 
     chunks: AsyncIterator[bytes]
     _rest: bytes = b""
 
     async def some(self, bytes_max: int) -> bytes:
-        """At least one byte."""
+        """Return 1 to `bytes_max` bytes."""
         while not self._rest:
             chunk = await anext(self.chunks, None)
             if chunk is None:
@@ -59,7 +59,7 @@ class SentBody:
         return bytes(taken)
 
     async def end(self) -> None:
-        """Raise InvalidRequest if more bytes come."""
+        """Raise InvalidRequest if further bytes arrive."""
         while not self._rest:
             chunk = await anext(self.chunks, None)
             if chunk is None:
@@ -77,7 +77,7 @@ class SentBody:
 
 @dataclass(slots=True)
 class Receiving:
-    """One segment's files on their way into `directory`; `writing` is entered to write there."""
+    """One segment's files, received into `directory`; `writing` is entered around each write."""
 
     sent: SentFiles
     body: SentBody
@@ -86,7 +86,7 @@ class Receiving:
     _crc: int = field(default=0)
 
     async def run(self) -> CopyFiles:
-        """Write all files; the answer names them where they are now."""
+        """Write all files; returns their paths. RetryLater: the checksum differs."""
         copy = self.sent.copy
         paths = [*map(self._here, copy.paths), self.directory / PARTITION_METADATA_FILE,
                  self.directory / LEADER_EPOCH_CHECKPOINT_FILE]  # fmt: skip
@@ -100,11 +100,11 @@ class Receiving:
                 f"the files of {copy.row.segment_id} came with the checksum {self._crc:08x}, and "
                 f"were sent with {told:08x}: something on the way changes bytes"
             )
-        # The plug-in saw the file after the last byte: the segment ends where it did.
+        # An empty next segment, as on the broker's disk: the segment ends where that one begins.
         following = segment_file_name(copy.row.end_offset + 1, LOG_SUFFIX)
         await self._on_disk((self.directory / following).touch)
         if (newest_ms := copy.row.max_timestamp_ms) >= 0:
-            # The broker's word, which for a segment without times is that of its file.
+            # The broker's largest timestamp; for a segment without timestamps its file's time.
             await self._on_disk(os.utime, paths[0], ns=(newest_ms * 10**6,) * 2)
         log, offset_index, time_index, txn_index, snapshot = map(str, paths[:5])
         has_txn_index = self.sent.sizes[3] is not None

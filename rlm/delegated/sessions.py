@@ -1,8 +1,10 @@
-"""Decides about announcements of brokers' plug-ins: which session counts, and its partitions. Pure.
+"""Decides about the announcements of brokers' plug-ins: which session is valid, and its partitions.
+Pure.
 
-A plug-in draws a session id when its broker starts, and counts `seq` with each change of its sets.
-The node keeps one session: that of its own broker. A later session of the same broker id takes its
-place; while that lives, the one before is refused, since two living brokers must not share a node.
+A plug-in draws a session id when its broker starts, and increments `seq` with each change of its
+sets. The node keeps one session: that of its own broker. A later session of the same broker id
+replaces it; while the later one is alive, the earlier one is refused, since two running brokers
+must not share a node.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ from rlm.delegated.wire import WHOLE_SET, Announcement
 
 PARTITIONS_MAX = 100_000
 REPLACED_MAX = 16
-"""Sessions remembered as replaced; older ones count as unknown."""
+"""The most sessions remembered as replaced; older ones count as unknown."""
 SESSION_LIVES_S = 15.0
 """The silence that ends a session: the plug-in announces at least every 5 s."""
 
@@ -26,7 +28,7 @@ Tips = frozenset[TopicIdPartition]
 
 
 class AnnounceAgain(RetryLater):
-    """The node doesn't know the session, or has not heard its newest announcement."""
+    """The node does not know the session, or has not received its newest announcement."""
 
     reason = "ANNOUNCE"
 
@@ -49,8 +51,9 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A broker's plug-in and its partitions, as of announcement `seq`. `leaders` has the
-    announcement that told of each leadership.
+    """A broker's plug-in and its partitions, as of announcement `seq`. `leaders`: the partitions
+    that it leads, each with the announcement that reported that leadership. `heard_s`: time of its
+    last request (monotonic).
     """
 
     id: Uuid
@@ -71,29 +74,30 @@ class Session:
         return seq < self.leaders.get(tip, seq)
 
     def lives(self, now_s: float) -> bool:
-        """True while the broker may be there."""
+        """True while the broker may be running."""
         return now_s < self.heard_s + SESSION_LIVES_S
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """The moment of a broker's call: its plug-in's announcement, and the metadata offset of the
-    last answer that this had heard. `applied` None: an older plug-in, which does not tell.
+    """The state of a broker when it made a call: the last announcement of its plug-in, and the
+    metadata offset of the last answer that it had received. `applied` None: an older plug-in, which
+    does not send it.
     """
 
     seq: int
     applied: int | None = None
 
     def before(self, token: int) -> bool:
-        """True if the broker may have made the call before this claim. A node claims what it sees
-        its broker lead, and an answer with the claim's offset comes behind that.
+        """True if the broker may have made the call before this claim: it had received no answer
+        with the claim's metadata offset yet. False if that is not known.
         """
         return self.applied is not None and self.applied < token
 
 
 @dataclass(frozen=True, slots=True)
 class Sessions:
-    """The session that counts, and those that were replaced, newest last."""
+    """The valid session, and those that were replaced, newest last."""
 
     current: Session | None = None
     replaced: tuple[Uuid, ...] = ()
@@ -101,8 +105,8 @@ class Sessions:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """An accepted announcement. `changed`: partitions with another leadership than before, or with
-    one that may have changed unheard. `gone`: a session that this one took the place of.
+    """An accepted announcement. `changed`: partitions whose leadership changed, or may have changed
+    without an announcement. `gone`: the session that this one replaced.
     """
 
     sessions: Sessions
@@ -120,8 +124,8 @@ def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: floa
     known = current is not None and current.id == said.session
     if current is not None and said.session in sessions.replaced and current.lives(now_s):
         raise SessionRefused(
-            f"two living brokers say that they are broker {said.broker_id} and use node "
-            f"{expected.node_id}: stop one of them, or point it to a node of its own",
+            f"two running brokers have the id {said.broker_id} and use node {expected.node_id}: "
+            "stop one of them, or point it to a node of its own",
             reason="TWO_BROKERS",
         )
     if said.base_seq != WHOLE_SET:
@@ -129,7 +133,7 @@ def hear(sessions: Sessions, said: Announcement, expected: Expected, now_s: floa
             raise AnnounceAgain("this session is not known: announce all partitions")
         return _with_changes(sessions, current, said, now_s)
     if current is not None and known and said.seq < current.seq:
-        raise AnnounceAgain(f"announcement {current.seq} was heard before {said.seq}")
+        raise AnnounceAgain(f"announcement {current.seq} was received before {said.seq}")
     replaced, gone = sessions.replaced, None
     if current is not None and not known:
         gone = current.id
@@ -144,7 +148,7 @@ def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_
         return Heard(replace(sessions, current=replace(current, heard_s=now_s)))
     if said.base_seq != current.seq or said.seq < current.seq:
         raise AnnounceAgain(
-            f"announcement {said.seq} changes {said.base_seq}, and {current.seq} was heard last: "
+            f"announcement {said.seq} changes {said.base_seq}, but the last one is {current.seq}: "
             "announce all partitions"
         )
     named = frozenset((*said.leaders, *said.followers, *said.stopped))
@@ -156,12 +160,14 @@ def _with_changes(sessions: Sessions, current: Session, said: Announcement, now_
 
 
 def call(sessions: Sessions, session: Uuid, seq: int, now_s: float) -> Sessions:
-    """Take a call of a session; AnnounceAgain unless its newest announcement was heard."""
+    """Record a call of a session. AnnounceAgain: the session is unknown, or its newest announcement
+    was not received.
+    """
     current = sessions.current
     if current is None or current.id != session:
-        raise AnnounceAgain("this node has not heard of this session of its broker's plug-in")
+        raise AnnounceAgain("this node does not know this session: announce all partitions")
     if seq > current.seq:
-        raise AnnounceAgain(f"announcement {seq} was not heard, {current.seq} was")
+        raise AnnounceAgain(f"announcement {seq} was not received; the last one is {current.seq}")
     return replace(sessions, current=replace(current, heard_s=now_s))
 
 
@@ -176,7 +182,7 @@ def _session(
 
 
 def check_broker(kafka_cluster_id: str, broker_id: int, expected: Expected) -> None:
-    """Raise SessionRefused if it is not this node's broker."""
+    """Raise SessionRefused if the broker is not this node's."""
     if expected.kafka_cluster_id not in (None, kafka_cluster_id):
         raise SessionRefused(
             f"the broker is of Kafka cluster {kafka_cluster_id!r}, and this node serves "

@@ -1,8 +1,8 @@
-"""A bounded directory for the files of segments that a broker sends to a node that does not see its
-disk.
+"""A bounded directory for segment files that a broker sends to a node without access to its disk.
 
-A segment lies here from its first byte until its copy ended, in whatever way; what a dead process
-left goes at the next start. Nothing is synced: a copy that is cut off begins anew.
+A segment's files stay here from their first byte to the end of its copy, whether it succeeds or
+not; files that a dead process left are removed at the next start. They are not synced: an
+interrupted copy begins anew.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class NoRoom(RetryLater):
 
 @dataclass(frozen=True, slots=True)
 class SpoolLimits:
-    """`directory` is this node's alone: all of it goes at a start. `free_bytes_min` of its disk
-    stay free, as far as can be known before the bytes come.
+    """`directory` belongs to this node alone: a start removes all its contents. `free_bytes_min` of
+    its disk stay free, as far as can be known before the files arrive.
     """
 
     directory: Path
@@ -52,7 +52,7 @@ class SpoolLimits:
 
 @dataclass(slots=True)
 class Spool:
-    """The spool of a node. `refused` counts segments that there was no room for."""
+    """The spool of a node. `refused` counts segments for which there was no room."""
 
     limits: SpoolLimits
     monotonic: Callable[[], float]
@@ -65,12 +65,13 @@ class Spool:
 
     @property
     def taken_bytes(self) -> int:
-        """Bytes of the segments that are here, or coming."""
+        """Bytes of the segments that are here or being received."""
         return sum(self._taken.values())
 
     def own(self) -> None:
-        """Take the directory until `close`, and remove what a process before left. Blocks.
-        Conflict: another running process has it. Where it can't be locked or emptied, that is told.
+        """Lock the directory until `close`, and remove what an earlier process left. Blocks.
+        Conflict: a different running process has locked it. If it can't be locked or emptied, only
+        a warning is logged.
         """
         directory = self.limits.directory
         try:
@@ -86,7 +87,7 @@ class Spool:
         except BlockingIOError:
             self.close()
             raise Conflict(
-                f"{directory} is in use by another node, which may be of another cluster: give "
+                f"{directory} is in use by a different node, perhaps of a different cluster: give "
                 "this one a directory of its own as spool.dir",
                 reason="IN_USE",
             ) from None
@@ -94,17 +95,18 @@ class Spool:
             logger.warning("%s can't be emptied: %s", directory, error)
 
     def close(self) -> None:
-        """Let the directory go."""
+        """Unlock the directory."""
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
 
     @asynccontextmanager
     async def place(self, id_: Uuid, size_bytes: int, name: str) -> AsyncIterator[Path]:
-        """A directory `name` for one segment, removed at the end. Waits for its turn and for room
-        in the bounds. NoRoom: there is none on the disk, or the segment is larger than the spool.
+        """A directory `name` for one segment, removed at the end. Waits for its turn, and until the
+        spool's bounds allow it. NoRoom: the disk has no space for it, or the segment is larger than
+        the spool.
         """
-        self._check_bound(size_bytes)  # it would wait for ever, and all others behind it
+        self._check_bound(size_bytes)  # else it would wait for ever, and all others after it
         async with self._turn:  # first come, first served
             while not self._fits(size_bytes):
                 self._left.clear()
@@ -125,8 +127,9 @@ class Spool:
                 self._left.set()
 
     async def check_room(self, size_bytes: int, *, promised_bytes: int = 0) -> None:
-        """NoRoom if such a segment can't be taken now, whatever else ends. `promised_bytes` are
-        of the segments under way, written or not: the disk may be the metadata log's, too.
+        """Raise NoRoom if a segment of `size_bytes` can't be received now, whichever other segments
+        end. `promised_bytes`: the sizes of the segments under way, written or not; the disk may be
+        the metadata log's, too.
         """
         limits = self.limits
         self._check_bound(size_bytes)
@@ -141,7 +144,7 @@ class Spool:
 
     @contextmanager
     def writing(self) -> Iterator[None]:
-        """Turn errors of the disk into NoRoom, and tell of it."""
+        """Turn errors of the disk into NoRoom, and report them as a problem."""
         try:
             yield
         except OSError as error:
@@ -151,7 +154,7 @@ class Spool:
             ) from error
 
     def works(self) -> None:
-        """A segment was received whole."""
+        """Clear the problem: a whole segment was received."""
         self._trouble = 0.0, ""
 
     def problems(self) -> tuple[NodeProblem, ...]:
@@ -182,9 +185,9 @@ class Spool:
 
 
 def _check_is_ours(directory: Path) -> None:
-    """Raise PermissionError for what somebody else may have put into a directory where everybody
-    can, as /tmp: a link would have this node empty what it leads to, and an owner changes segments
-    on their way. In other places only who may do so anyway has made it.
+    """Raise PermissionError for a directory that a different user may have made, in a parent that
+    every user can write to, as /tmp: through a link this node would empty a different directory,
+    and an owner could change segments. In other parents only permitted users can have made it.
     """
     if not directory.parent.stat().st_mode & stat.S_IWOTH:
         return
@@ -193,13 +196,13 @@ def _check_is_ours(directory: Path) -> None:
     if not stat.S_ISDIR(found.st_mode) or not is_ours:
         raise PermissionError(
             errno.EPERM,
-            f"it is a link, or another user's, and everybody may write to {directory.parent}: give "
-            "this node a spool.dir that only its user can write to",
+            f"it is a link or a different user's, and every user may write to {directory.parent}: "
+            "give this node a spool.dir that only its user can write to",
         )
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Wait for a thread, also where this is cancelled: nothing of it comes behind what follows."""
+    """Wait for a thread to end, also if this call is cancelled: later steps never overlap with it."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
@@ -210,6 +213,6 @@ async def to_its_end(work: Awaitable[T]) -> T:
 
 def _free_bytes(directory: Path) -> int:
     directory.mkdir(parents=True, mode=0o700, exist_ok=True)
-    _check_is_ours(directory)  # again: what cleans /tmp may have removed it
+    _check_is_ours(directory)  # again: a clean-up of /tmp may have removed it
     space = os.statvfs(directory)
     return space.f_bavail * space.f_frsize

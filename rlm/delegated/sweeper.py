@@ -1,8 +1,8 @@
-"""Removes what brokers marked as deleted and nobody ends: the node owns a deletion from
+"""Finishes deletions that brokers marked and no other task finishes: the node owns a deletion from
 DELETE_SEGMENT_STARTED on.
 
-A broker deletes a topic's segments once, one by one, and never again after a failure; by then
-nobody leads the partitions, so no claimant finds the rows as left-overs. Any node may end a
+A broker deletes a topic's segments once, one by one, and does not repeat a failed deletion. By then
+the partitions have no leader, so no claimant finds the rows as left-overs. Any node may finish a
 deletion, and two at once do no harm; the node of the last claim goes first.
 """
 
@@ -25,14 +25,14 @@ logger = logging.getLogger(__name__)
 PASS_INTERVAL_S = 30.0
 BREATH_PARTITIONS = 64
 SEEN_MAX = 10_000
-SWEEPING = "removing what brokers marked as deleted"
+SWEEPING = "finishing the deletion of segments that brokers marked"
 WHY = "its broker's remote log manager deleted it"
 
 
 @dataclass(slots=True)
 class Sweeper:
-    """The task that ends deletions, one per node. `seen`: since when (monotonic) this process has
-    seen a marked row.
+    """The task that finishes deletions, one per node. `seen`: for each marked row the time
+    (monotonic, s) since when this process has seen it.
     """
 
     metadata: RemoteLogMetadataManager
@@ -43,17 +43,17 @@ class Sweeper:
     log: ProblemLog = field(default_factory=lambda: ProblemLog(logger))
 
     async def run(self) -> None:
-        """Run passes for as long as the node runs; a failed pass is told and repeated."""
+        """Run passes for as long as the node runs; a failed pass is reported and repeated."""
         while True:
             await self.around.ambient.sleep(PASS_INTERVAL_S)
             try:
                 await self.run_pass()
                 self.log.works(SWEEPING)
-            except Exception as error:  # noqa: BLE001 - told, and repeated
+            except Exception as error:  # noqa: BLE001 - reported, and repeated
                 self.log.failed(SWEEPING, error)
 
     async def run_pass(self) -> None:
-        """Begin the removal of rows that are this node's turn."""
+        """Begin the clean-up of the rows that are this node's turn."""
         before, self.seen = self.seen, {}
         if not self.metadata.totals().delete_started or self.metadata.migration().is_held:
             return
@@ -71,7 +71,7 @@ class Sweeper:
                     await self.clean_ups.begin(row, row.token, WHY)
 
     def _go_on_waiting(self, before: dict[Uuid, float]) -> None:
-        """Rows that a pass did not come to are no newer for that."""
+        """Keep the times of rows that this pass did not reach."""
         for id_, since_s in before.items():
             if len(self.seen) >= SEEN_MAX:
                 return

@@ -1,6 +1,6 @@
 """The bodies between the broker's plug-in and the node (docs/BROKER_PROTOCOL.md). Pure.
 
-Integers are big-endian and of fixed size, as Java's ByteBuffer writes them; bytes behind the last
+Integers are big-endian and of fixed size, as Java's ByteBuffer writes them; bytes after the last
 field are an error. A malformed body is an InvalidRequest.
 """
 
@@ -47,8 +47,8 @@ _EPOCH_BYTES = 12
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """The partitions of a broker. `base_seq` is the announcement that the sets are changes to, or
-    WHOLE_SET; `stopped` are those that the broker has no more.
+    """The partitions of a broker. `base_seq` is the announcement whose sets this one changes, or
+    WHOLE_SET; `stopped` are partitions that the broker no longer has.
     """
 
     kafka_cluster_id: str
@@ -101,7 +101,7 @@ class ListSegments:
 
 @dataclass(frozen=True, slots=True)
 class CopyFiles:
-    """A segment to copy, and its files by path; no transaction index is an empty path."""
+    """A segment to copy, and the paths of its files; an empty path: no transaction index."""
 
     row: RemoteLogSegmentMetadata
     log: str
@@ -121,8 +121,8 @@ class CopyFiles:
 
 @dataclass(frozen=True, slots=True)
 class SentFiles:
-    """A segment whose files follow. `sizes` of those of `copy`, partition.metadata and
-    leader-epoch-checkpoint; None: there is no such file.
+    """A segment whose files follow. `sizes`: those of the files of `copy`, of partition.metadata
+    and of leader-epoch-checkpoint; None: the file does not exist.
     """
 
     copy: CopyFiles
@@ -218,7 +218,9 @@ class BodyReader(Reader):
         return None if length == -1 else self._take(self._size(length))
 
     def count(self, element_bytes_min: int) -> int:
-        """A number of elements that the rest of the body has room for."""
+        """Read a number of elements; CorruptData if it is more than the rest of the body can
+        contain.
+        """
         count = self._size(self.int32())
         if count * element_bytes_min > self.remaining:
             raise self.corrupt(f"{count} elements do not fit into {self.remaining} bytes")
@@ -277,7 +279,7 @@ class BodyReader(Reader):
 
 
 def whole(read: Callable[[BodyReader], Body], data: bytes) -> Body:
-    """A whole body; InvalidRequest for one that is cut, malformed or too long."""
+    """Read a whole body; InvalidRequest if it is cut off, malformed or too long."""
     reader = BodyReader(data, "the body")
     try:
         body = read(reader)
@@ -379,7 +381,7 @@ decode_index = partial(whole, _fetch_index)
 
 
 def encode_applied(applied: int) -> bytes:
-    """The answer of a write: the metadata offset at which it holds."""
+    """The answer to a write: a metadata offset at which it is applied."""
     writer = BodyWriter()
     writer.int64(applied)
     return writer.done()
@@ -404,7 +406,7 @@ def encode_ready(applied: int, ready: bool, why: str) -> bytes:
 
 
 def encode_found(applied: int, row: RemoteLogSegmentMetadata | None) -> bytes:
-    """The segment of a look-up; None says that there is none."""
+    """The answer to a look-up; None: no segment serves the offset."""
     writer = BodyWriter()
     writer.int64(applied)
     writer.boolean(row is not None)
@@ -414,7 +416,7 @@ def encode_found(applied: int, row: RemoteLogSegmentMetadata | None) -> bytes:
 
 
 def encode_highest(applied: int, offset: int | None) -> bytes:
-    """The highest copied offset; None says that nothing was copied."""
+    """The highest copied offset; None: no offset was copied."""
     writer = BodyWriter()
     writer.int64(applied)
     writer.boolean(offset is not None)
@@ -434,7 +436,7 @@ def encode_page(
 
 
 def encode_same(applied: int, tag: bytes) -> bytes:
-    """The answer to a caller whose rows are those of this tag."""
+    """The answer to a caller that already has the rows of this tag."""
     return _list_answer(applied, tag, LIST_SAME).done()
 
 

@@ -313,7 +313,7 @@ def test_a_call_from_before_a_claim_changes_nothing_though_nothing_was_announced
             row = segment(tip, 1, 0, 9)
             for unheard in (-1, node.metadata.applied_offset - 1):
                 plugin.applied = unheard
-                assert "before it heard of the claim" in (await refused(plugin.add(row))).detail
+                assert "before it knew of the claim" in (await refused(plugin.add(row))).detail
             plugin.applied = node.metadata.applied_offset
             await plugin.add(row)
             await plugin.update(row, FINISHED, CUSTOM)

@@ -441,7 +441,7 @@ def test_a_list_that_began_before_the_node_was_ready_left_steps_out(
 ) -> None:
     """It becomes ready while it sees if the topic is deleted."""
     why_not_writable = BrokerCalls.why_not_writable
-    whys = ["its claim is on the way"]
+    whys = ["its claim is not recorded yet"]
 
     def until_then(self: BrokerCalls, tip: TopicIdPartition) -> str | None:
         return whys[0] if whys else why_not_writable(self, tip)
