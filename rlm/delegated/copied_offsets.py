@@ -69,7 +69,7 @@ class CopiedOffsets:
             return highest
         if state.claim is None:
             raise RetryLater(
-                f"no leader of {tip} was claimed since it is delegated: segments that nodes copied "
+                f"{tip}: no leader was claimed since it is delegated: segments that nodes copied "
                 "before may never be served to its brokers"
             )
         start = max(0, state.local_log_start_offset) if disk_start is None else disk_start

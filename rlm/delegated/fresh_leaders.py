@@ -83,9 +83,9 @@ class FreshLeaders:
                 del self._held[next(iter(self._held))]
             self._held[tip] = now_s
         text = (
-            f"{_opening(tip)} its leader takes only offsets up to {copied} for copied, and would "
-            "count later segments twice, on its disk and in the tier. It learns the offset with "
-            "its next copy; with remote.log.copy.disable=true there is none: let a different "
+            f"{_opening(tip)} its leader takes only records up to offset {copied} for copied, and "
+            "would count later segments twice, on its disk and in the tier. It learns the offset "
+            "with its next copy; with remote.log.copy.disable=true there is none: let a different "
             "broker lead for a minute, or enable copying"
         )
         if now_s - self._held[tip] >= TOLD_AFTER_S:

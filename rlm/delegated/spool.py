@@ -202,7 +202,7 @@ def _check_is_ours(directory: Path) -> None:
 
 
 async def to_its_end(work: Awaitable[T]) -> T:
-    """Wait for a thread to end, also if this call is cancelled: later steps never overlap with it."""
+    """Wait for a thread to end, also if this call is cancelled: later steps never overlap it."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

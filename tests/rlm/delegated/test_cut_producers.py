@@ -129,7 +129,7 @@ def test_without_the_state_at_its_base_none_is_given(
     async def deed(producers: CutProducers, reads: Reads) -> None:
         reads.below = below
         for _ in range(2):  # an error is not kept
-            with pytest.raises(RetryLater, match="no segment of the tier ends right below"):
+            with pytest.raises(RetryLater, match="no tiered segment that ends at offset"):
                 await producers.at(ROW, 12, cut)
         assert not reads.read
         reads.below = BELOW
@@ -158,7 +158,7 @@ def test_what_nobody_waited_for_is_kept_when_it_is_made(monkeypatch: pytest.Monk
         reads.held = asyncio.Event()
         with pytest.raises(RetryLater, match="ask again"):
             await producers.at(ROW, 12, cut)
-        with pytest.raises(RetryLater, match="1 states of producers are being made"):
+        with pytest.raises(RetryLater, match="1 producer snapshots are being made"):
             await producers.at(ROW, 11, cut)
         reads.held.set()
         async with asyncio.timeout(10):

@@ -148,7 +148,7 @@ def test_the_broker_reads_a_segment_up_to_where_its_leader_has_other_records(
             for number in (LEADER_EPOCHS, PRODUCERS):
                 assert "look it up again" in (await refused(plugin.index(row, number))).detail
             told = await refused(plugin.index(found, PRODUCERS))
-            assert "no segment of the tier ends right below" in told.detail
+            assert "no tiered segment that ends at offset" in told.detail
             assert await plugin.look_up(tip, 2, 15) is None
             listed = (await plugin.page(tip))[1]
             assert [each.size_bytes for each in listed or ()] == [len(log)]

@@ -82,7 +82,7 @@ def test_a_broker_that_does_not_answer_keeps_its_claim_and_one_that_never_did_ge
             await asyncio.sleep(20)
             ready, why = await plugin.ready(TIP)
             assert not ready
-            assert "has not told this node" in why
+            assert "has not reported its leader epochs" in why
             assert (await refused(plugin.page(TIP))).kind == "retry_later"
             broker.words[NAME] = word
             await asyncio.sleep(20)
