@@ -132,8 +132,8 @@ class RemoteLogManager:
         return self.table.partitions()
 
     def statuses(self) -> tuple[PartitionStatus, ...]:
-        """The status pages of all `partitions`, made in one go without a pause: for a loop that
-        serves nobody meanwhile.
+        """The status pages of all `partitions`, made without a pause: for a loop that serves no
+        requests meanwhile.
         """
         return self.table.statuses(self._now_ms())
 

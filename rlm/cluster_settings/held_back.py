@@ -1,4 +1,4 @@
-"""The reasons why a node copies or deletes nothing of a topic now, whatever its plans say."""
+"""The reasons why a node must not copy or delete a topic's data now, whatever its plans decide."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ NOT_CAUGHT_UP = (
 
 @dataclass(frozen=True, slots=True)
 class HeldBack:
-    """Asked before each step. Returns sentences; None if the step is allowed."""
+    """Checked before each copy and delete. Each method returns the reason to wait in a sentence;
+    None if the step is allowed.
+    """
 
     metadata: RemoteLogMetadataManager
     switches: KillSwitches
@@ -32,11 +34,15 @@ class HeldBack:
 
     @property
     def move(self) -> MoveHold:
-        """The move from Kafka's own metadata topic holds delegated topics in some phases."""
+        """The hold on delegated topics in some phases of the move from Kafka's own
+        metadata topic.
+        """
         return MoveHold(self.metadata)
 
     def copying(self, topic: str) -> str | None:
-        """The pause by the topic's policy, the cluster's settings or the node's switch."""
+        """The reason why the topic must not be copied: a pause by its policy, the node's switch or
+        the cluster's settings, or a phase of the move.
+        """
         if self.metadata.topic_policy(topic).copy_paused:
             return (
                 f"copying of {topic} is paused by its policy; `strandline resume copying --topic "
@@ -45,8 +51,9 @@ class HeldBack:
         return self._paused(Switch.COPYING) or self.move.topic(topic)
 
     def deleting(self, topic: str) -> str | None:
-        """A view from before the start, a restart or a doubtful clock; the pause of deletes only
-        where none of these is in the way, too.
+        """The reason why the topic's data must not be deleted, the first of: a view that has not
+        caught up since the start, a phase of the move, a restart from a snapshot that is not
+        reconciled, foreign writes to Kafka's metadata topic, a clock in doubt, a pause of deletes.
         """
         if not self.metadata.is_caught_up():
             return NOT_CAUGHT_UP
@@ -57,11 +64,13 @@ class HeldBack:
             return NOT_RECONCILED
         shadow = self.metadata.shadow()
         if shadow is not None and shadow.foreign:
-            return f"somebody else writes to Kafka's metadata topic: {shadow.foreign}"
+            return f"a foreign program writes to Kafka's metadata topic: {shadow.foreign}"
         return self.clock.trouble() or self.clock.set_ahead() or self.deleting_paused(topic)
 
     def deleting_paused(self, topic: str) -> str | None:
-        """The pause by the cluster's settings, the node's switch or the topic's policy."""
+        """The reason of a pause by the node's switch, the cluster's settings or the
+        topic's policy.
+        """
         paused = self._paused(Switch.DELETING)
         if paused is None and self.metadata.topic_policy(topic).delete_paused:
             return (

@@ -17,14 +17,14 @@ from rlmm.records.setting_scope import ScopeKind, SettingScope
 from rlmm.rows.cluster_settings import SettingRow
 
 NEWEST = 2**63 - 1
-"""An offset behind all others."""
+"""An offset after all others."""
 
 Rows = tuple[SettingRow, ...]
 
 
 @dataclass(slots=True)
 class SettingsInForce:
-    """The settings in force on a node. `rows` tells the settings of the log: the same tuple until
+    """The settings in force on a node. `rows` returns the settings in the log: the same tuple until
     one changes. `topics` are those of the node's own file.
     """
 
@@ -35,7 +35,7 @@ class SettingsInForce:
 
     @property
     def resolver(self) -> Resolver:
-        """The resolver of the rows that stand now."""
+        """The resolver of the rows that are in force now."""
         rows = self.rows()
         if rows is not self._resolved[0]:
             self._resolved = rows, Resolver(rows)

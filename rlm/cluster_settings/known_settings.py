@@ -18,7 +18,7 @@ _FLAGS = {"true": True, "false": False}
 
 
 class Setting(StrEnum):
-    """Values are stable: they stand in the log."""
+    """The settings of a cluster. Their values are stable: records of the log contain them."""
 
     TIERED = "topics.tiered"
     COPYING_PAUSED = "copying.paused"
@@ -34,8 +34,8 @@ SCOPES = {
     **dict.fromkeys(PAUSES.values(), frozenset({ScopeKind.CLUSTER, ScopeKind.NODE})),
     **dict.fromkeys(RATES.values(), frozenset(ScopeKind)),
 }
-"""The scopes that each setting may have. A topic's own pause is in its policy, which holds whatever
-stands here.
+"""The scopes that each setting may have. A topic's own pause is in its policy; it applies whatever
+these settings are.
 """
 
 
@@ -51,7 +51,7 @@ def is_pattern(name: str) -> bool:
 
 
 def parse_value(setting: Setting, text: str) -> bool | int | None:
-    """The value; a rate in bytes a second, 0 for no limit. None: it is no value of this setting."""
+    """The value: a rate in bytes a second (0: no limit), or a flag; None if it is invalid."""
     if setting in RATES.values():
         return int(text) if _NUMBER.fullmatch(text) else None
     return _FLAGS.get(text)

@@ -25,7 +25,9 @@ _PHASES = {
 
 @dataclass(frozen=True, slots=True)
 class MoveHold:
-    """Returns sentences; None where nothing is held."""
+    """The hold on delegated topics during a move. Methods return its reason, or None
+    without one.
+    """
 
     metadata: MetadataReads
 
@@ -36,7 +38,7 @@ class MoveHold:
             return None
         return (
             f"delegated topics are held: the move is in phase {migration.phase.name}, where "
-            f"{_PHASES[migration.phase]}; `strandline migrate status` tells more"
+            f"{_PHASES[migration.phase]}; `strandline migrate status` shows more"
         )
 
     def topic(self, name: str) -> str | None:
@@ -50,8 +52,8 @@ class MoveHold:
         return held if delegated else None
 
     def stand_by(self) -> StandBy | None:
-        """The decision on the leadership of a delegated partition. Copies under way may finish
-        where its claim stands: its rows are frozen, not gone.
+        """The decision to stand by for a delegated partition; None without a hold. In phase BACK
+        copies under way may finish, since the claims stay and only the rows are frozen.
         """
         held = self.all_delegated()
         if held is None:
@@ -60,6 +62,6 @@ class MoveHold:
         return StandBy(WhyNot.DELEGATED, held, cancel=not frozen)
 
     def problems(self) -> tuple[NodeProblem, ...]:
-        """Told while delegated topics are held; a switch is over in half a minute."""
+        """The problem that delegated topics are held; a switch ends within half a minute."""
         held = self.all_delegated()
         return () if held is None else (NodeProblem(ProblemArea.PLUGIN, MOVE, held),)

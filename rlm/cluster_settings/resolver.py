@@ -31,7 +31,7 @@ class _OfSetting:
 
 
 class Resolver:
-    """Answers by the rows that stand at one metadata offset."""
+    """Finds the setting that applies, among the rows in force at one metadata offset."""
 
     def __init__(self, rows: Iterable[SettingRow]) -> None:
         self._by_setting = {setting: _OfSetting() for setting in Setting}
@@ -48,8 +48,8 @@ class Resolver:
                 of.topics[name] = row
 
     def row(self, setting: Setting, node_id: int, topic: str | None = None) -> SettingRow | None:
-        """The row that wins; None: the node's own file decides. Without a topic those for topics
-        are not asked.
+        """The row that applies; None: the node's own file decides. Without a topic, rows for topics
+        are ignored.
         """
         of = self._by_setting[setting]
         if topic is not None:

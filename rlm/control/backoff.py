@@ -37,8 +37,9 @@ class BackOffPolicy:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """A partition's failures in a row, and the time before which nothing is tried (ms since epoch).
-    `since_ms` is the time of the last failure; a clock that stands before it was set back.
+    """A partition's failures in a row, and the time before which it is not tried again (ms since
+    epoch). `since_ms` is the time of the last failure; a clock that shows an earlier time was set
+    back.
     """
 
     failures: int = 0

@@ -21,8 +21,9 @@ LONG_S = 3_600.0
 
 @dataclass(frozen=True, slots=True)
 class Reason:
-    """`says`: its words in tables. `told_after_s`: the wait after which it is a problem of the
-    node, with status, log, metric and alert; None: it is normal or wanted.
+    """A reason why a partition is not copied. `says`: its text in tables. `told_after_s`: the time
+    after which it becomes a problem of the node, with status, log, metric and alert; None: it is
+    normal or wanted.
     """
 
     says: str

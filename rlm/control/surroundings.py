@@ -15,8 +15,8 @@ class CopyLimits:
     """Bounds of the control plane's work and time.
 
     `scan_interval_s`: pause between two looks at the log directories; a look that takes longer than
-    `scan_deadline_s` (a hanging disk) is told. `leadership_interval_s`: least pause between two
-    questions to the broker. `epoch_batches_max`: batches of a partition read for the epochs that
+    `scan_deadline_s` (a hanging disk) fails. `leadership_interval_s`: least pause between two
+    requests to the broker. `epoch_batches_max`: batches of a partition read for the epochs that
     its broker's checkpoint lost. `copies_per_log_dir_max`: parallel copies from one log directory,
     a disk. `stall_deadline_s` without progress ends a copy, long before `upload_deadline_s`.
     `upload_margin_s`: wait past a dead attempt's deadline, or a finished segment's mark, before its

@@ -412,7 +412,9 @@ class ActiveHold:
         return Fate.DROP
 
     def _drop(self, link: ActiveLink, passed: Passed, told: HoldReleased | None = None) -> None:
-        """Remove a link, and report `told`. OSError, and no report, if the disk is not mounted."""
+        """Remove a link, and report its release, `told`. OSError, without a report, if the disk is
+        not mounted.
+        """
         os.stat(self._directory.path)
         self._unread.pop(link.path, None)
         self._unproven.pop(link.path, None)

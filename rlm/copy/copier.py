@@ -122,7 +122,7 @@ async def nothing_known(_partition: TopicIdPartition, _offset: int) -> bytes | N
 
 
 SlackOf = Callable[[str, int], float]
-"""Gives the extra seconds that so many bytes of a topic may take because of a rate limit."""
+"""Returns the extra seconds that a number of bytes of a topic may take because of a rate limit."""
 
 
 BeforeFinish = Callable[[RemoteLogSegmentMetadata, CopyResult], Awaitable[None]]

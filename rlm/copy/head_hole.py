@@ -70,7 +70,7 @@ async def log_start_moved(work: PartitionWork, broker: BrokerPort | None) -> boo
         work.log_start_heard = max(work.log_start_heard, answer.offset)
         return moved
     if isinstance(answer, NotLeading):
-        return Wait(WhyNot.NOT_LEADER, "this node's broker does not lead it")
+        return Wait(WhyNot.NOT_LEADER, "this node's broker does not lead the partition")
     return Wait(
         WhyNot.BROKER_UNAVAILABLE,
         "files at the head of the log are gone, and the broker's log start is not known: "

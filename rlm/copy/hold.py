@@ -483,8 +483,8 @@ def _is_deleted(state: PartitionState) -> bool:
 
 def _away(unit: Unit) -> Unread:
     why = (
-        f"{unit.segment.log_path.parent} is not on the disk that is mounted there now: mount its "
-        "own again, or start the node again if what is held there is lost"
+        f"{unit.segment.log_path.parent} is not on the disk that is mounted there now: mount the "
+        "right disk, or restart the node if the segments held there are lost"
     )
     return Unread(unit.partition, why)
 

@@ -25,10 +25,10 @@ from rlm.local_log.log_dir import LocalPartition, LocalSegment
 @dataclass(frozen=True, slots=True)
 class Order:
     """The input of a pass for one partition, collected on the event loop. `led`: the epoch that the
-    broker leads under this topic id; None: it does not lead, or does not answer, say while it
-    starts (`is_heard` is then False). `is_delegated`: the broker tiers the partition itself, and
-    keeps uncopied segments. `told`: the last stable offset that it reported as the leader of the
-    log's last epoch; -1: none.
+    broker leads under this topic id; None: it does not lead, or does not answer (`is_heard` is then
+    False). `is_delegated`: the broker tiers the partition itself, and keeps uncopied segments.
+    `told`: the last stable offset that the broker reported as the leader of the log's last epoch;
+    -1: none.
     """
 
     local: LocalPartition

@@ -55,17 +55,19 @@ class BrokerPort(Protocol):
     async def local_log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, LocalLogStart | NotLeading | NoAnswer]:
-        """The first offset on the broker's disk, if it leads."""
+        """The first offset on the broker's disk, for each partition that it leads."""
 
     async def log_start(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, EpochAt | NotLeading | NoAnswer]:
-        """The log start, its tier included, and the leader epoch of that offset, if it leads."""
+        """The log start, tier included, and the leader epoch there, for each partition that it
+        leads.
+        """
 
     async def highest_tiered(
         self, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, int | NotLeading | NoAnswer]:
-        """The highest offset that it considers copied, if it leads; -1: none."""
+        """The highest offset that the broker takes for copied, if it leads; -1: none."""
 
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]: ...
 
@@ -78,7 +80,7 @@ class BrokerPort(Protocol):
     async def knows_later_epoch(
         self, partition: TopicPartition, leader_epoch: int
     ) -> bool | NoAnswer:
-        """True if its replica leads, or follows a leader, at a later epoch."""
+        """True if the broker's replica leads, or follows a leader, at a later epoch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +98,9 @@ class Found:
 @dataclass(frozen=True, slots=True)
 class Look:
     """The result of a scan. `left_out_topics`: names, each with a sentence why. `untold`: announced
-    partitions whose present leader epochs are not known: either the disk is not seen from here and
-    the broker did not report them, or it did not report the led epoch, or the checkpoint does not
-    have that yet, or no directory of the partition can be read.
+    partitions whose present leader epochs are not known, because the disk is not visible here and
+    the broker did not report them, or the broker did not report the epoch that it leads, or the
+    checkpoint does not have that epoch yet, or the directory can't be read.
     """
 
     found: tuple[Found, ...]
@@ -107,8 +109,8 @@ class Look:
     untold: frozenset[TopicIdPartition] = frozenset()
 
     def told_of(self, asked: Collection[TopicIdPartition]) -> tuple[Found, ...]:
-        """The announced partitions among `asked` that the broker leads, with the leader epochs of
-        that leadership. Of the others this look did not find out enough to count.
+        """The announced partitions among `asked` that the broker leads and whose leader epochs
+        include that leadership. The scan did not find out enough about the other ones.
         """
         return tuple(
             each
@@ -134,12 +136,10 @@ Breathe = Callable[[], Awaitable[None]]
 
 @dataclass(slots=True)
 class Scanner:
-    """Runs one scan at a time. `told`: the partitions of a broker whose disk is not seen from here.
-
-    `only`: the announced partitions to scan; None: all partitions.
-
-    `_leads`: answers of the last scan for partitions whose directory still had the same topic id
-    afterwards. `_known_ids`: topics whose id at the broker is that of their directories.
+    """Runs one scan at a time. `told`: the partitions of a broker whose disk is not visible here.
+    `only`: the announced partitions to scan; None: all partitions. `_leads`: answers of the last
+    scan for partitions whose directory still had the same topic id afterwards. `_known_ids`: topics
+    whose id at the broker is that of their directories.
     """
 
     log_dirs: tuple[Path, ...]
@@ -157,9 +157,9 @@ class Scanner:
     _known_ids: frozenset[tuple[str, Uuid]] = frozenset()
 
     def of(self, only: Sequence[TopicIdPartition], before: Scanner | None) -> Scanner:
-        """A scanner for one look at some announced partitions, beside the looks at all. It takes
-        nothing from other looks, as what they remember is from before, but a read that hangs: that
-        of `before`, the last one of its kind.
+        """A scanner for one look at the announced partitions `only`, beside the scans of all. It
+        shares no remembered answers with other scans, since they may be outdated, but a blocking
+        read of `before`, the last such scanner, that still hangs.
         """
         return Scanner(
             self.log_dirs, self.kafka_cluster_id, self.broker, self.topics, self.breathe,
@@ -218,8 +218,9 @@ class Scanner:
     def _untold(
         self, told: Sequence[Found], words: Mapping[TopicIdPartition, BrokerWord]
     ) -> frozenset[TopicIdPartition]:
-        # Without a readable directory there is no word; without the led epoch in the broker's
-        # answer the checkpoint may be that from before: a new leader answers a moment later.
+        # A partition without a readable directory has no entry in `words`. If the broker does not
+        # report its epoch, the checkpoint may be the earlier leader's: a new leader answers a
+        # moment later.
         known = {tip for tip, word in words.items() if isinstance(word, Leads)}
         known |= {each.local.partition for each in told if isinstance(each.word, Leads)}
         return frozenset(self._leaders) - known

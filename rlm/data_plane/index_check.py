@@ -17,7 +17,7 @@ from kafka_formats.record_batch import LOG_OVERHEAD, HeaderFields
 from kafka_formats.time_index import TimeIndex
 
 INDEX_INTERVAL_BYTES = 4096
-"""Kafka's default of `index.interval.bytes`: an entry is written after more than so many bytes."""
+"""Kafka's default of `index.interval.bytes`: the least number of bytes between two entries."""
 
 _NEVER = 2**64  # above every position and offset
 

@@ -80,7 +80,7 @@ async def committed_view(
     reader: SegmentReader, resolver: SegmentResolver, piece: SegmentPiece, offset: int
 ) -> CommittedView:
     """The outcomes of the transactions in [offset, the piece's end]. Raises
-    Conflict(TRANSACTIONS_UNKNOWN) if it is not known which are still open at the tier's end.
+    Conflict(TRANSACTIONS_UNKNOWN) if the transactions open at the end of the tier are not known.
     """
     walk, last = await decisions(reader, resolver, piece, offset, piece.valid_until)
     return CommittedView(walk.aborted, _stable_end(walk, piece, last), walk.undecided)
@@ -132,8 +132,8 @@ async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTr
 
 
 def _stable_end(walk: TransactionWalk, piece: SegmentPiece, last: SegmentPiece) -> int:
-    """The end of the piece's decided offsets: the first one of a transaction that the tier does not
-    decide.
+    """The end (exclusive) of the piece's decided offsets: the first offset of the earliest
+    transaction whose outcome is not in the tier.
     """
     if walk.open is None:
         raise _unknown(last)

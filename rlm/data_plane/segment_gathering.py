@@ -282,8 +282,8 @@ class _Gathering:
         return found is not None and found.size > 0
 
     def _find_in(self, indexes: bytes) -> bool:
-        """Write the indexes of a whole `.indexes` whose manifest is missing; False if they can't be
-        told apart.
+        """Write the indexes of a whole `.indexes` whose manifest is missing; False if their borders
+        are ambiguous.
         """
         job = self._job
         found = unnamed_indexes(indexes)
@@ -304,7 +304,7 @@ class _Gathering:
         if not logs:
             return "they have none of the segment's offsets"
         if not job.txn_index_empty and not _has_all(job, logs, on_walk):
-            # A transaction that began below the segment has only its entry to show its abort.
+            # The abort of a transaction that began below the segment shows only in its index entry.
             return "they lack some of the segment's offsets, and so perhaps aborts"
         aborted = []
         for log in logs:

@@ -88,7 +88,7 @@ class ReplicaMemory:
         return made[1]
 
     def _read(self, directory: Path, high_watermark: int | None) -> tuple[Replica, bool]:
-        """The replica, and False if the batches could not be read: then its copy reports why."""
+        """(the replica, True); False if the batches could not be read: the copy reports why."""
         for _ in range(LISTINGS_MAX):
             replica = read_replica(directory, high_watermark)
             try:

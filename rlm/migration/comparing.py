@@ -45,7 +45,7 @@ _of_the_topic = attrgetter(*_TOPICS)
 _before_a_way_back = attrgetter(*(each for each in _TOPICS if each != "max_timestamp_ms"))
 
 LOOKED_UP_EACH = 64
-"""One in so many segments has its first and last offset looked up as by a broker, besides the
+"""One in this many segments has its first and last offset looked up as a broker does, besides the
 comparison of all ranges.
 """
 

@@ -32,7 +32,7 @@ IMPORT_DEADLINE_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class LogSide:
-    """See `switching.LogPort`. The phases that it records contain `who`."""
+    """See `switching.LogPort`. `who` is recorded with each change of the phase."""
 
     metadata: RemoteLogMetadataManager
     who: str

@@ -69,7 +69,7 @@ def plan_repair(facts: RepairFacts) -> RepairDecision:
         )
     if row.end_offset < state.log_start_offset:
         return RepairDecision(
-            RepairAction.LEAVE, "it lies below the log start: retention takes it away"
+            RepairAction.LEAVE, "it lies below the log start: retention deletes it"
         )
     not_now = _not_now(facts)
     mine = [span for span, by in facts.served if by.segment_id == row.segment_id]

@@ -43,7 +43,7 @@ from rlm.worker.messages import (
 from rlm.worker.store_calls import OnStoreCall, ignore_store_call
 
 END_GRACE_S = 6.0
-"""Seconds that a worker may take to end when told to; longer than its own grace."""
+"""Seconds that a worker may take to end when asked to; longer than its own grace."""
 
 _WATCHES_PER_DEADLINE = 10
 _log = logging.getLogger(__name__)

@@ -375,7 +375,7 @@ def test_a_broker_with_kafkas_own_class_in_quorum_stops_deletes_until_the_move_e
         broker.restart(overrides=of_bridge(node.url))
         before = store.starts(TOPIC)
         broker.delete_records(TOPIC, 0, 15)
-        refused = "somebody else writes to Kafka's metadata topic"
+        refused = "a foreign program writes to Kafka's metadata topic"
         log = tmp_path / "broker" / "server.log"
         broker.wait_until(lambda: refused in log.read_text(), "a delete to be refused")
         broker.wait_until(

@@ -244,7 +244,7 @@ def test_nothing_is_deleted_while_somebody_else_writes_to_the_topic(tmp_path: Pa
             assert shadow is not None
             foreign = ShadowWritten(shadow.begun, TOPIC_ID, PARTITIONS, foreign="a broker")
             await node.metadata.record_move(foreign)
-            told = "somebody else writes to Kafka's metadata topic: a broker"
+            told = "a foreign program writes to Kafka's metadata topic: a broker"
             assert held_back.deleting("orders") == told
 
     run_virtually(main)
