@@ -117,7 +117,7 @@ class SnapshotSink(Protocol):
         """Complete it. Durable on return; the log may then be cut up to it."""
 
     async def abandon(self) -> None:
-        """Give up and remove what was written."""
+        """Give up the snapshot, and remove what was written of it."""
 
 
 class MetadataLog(Protocol):

@@ -1,9 +1,9 @@
 """A fast path for usual segment adds, which are applied in runs. Pure.
 
 Nearly every record of a busy log adds a segment under the claim in force, in the same layout, to
-the partition of the record before. The checks of the first one hold for the whole run. `apply` has
-the rules: it would accept every record taken here, with the same rows in the end, as the tests
-check; any record that differs in a byte or a row is left to it.
+the partition of the record before. The checks of the first one apply to the whole run. `apply` has
+the rules: it would accept every record taken here, and write the same rows, as the tests check; a
+record that differs in a byte or a row is left to it.
 """
 
 from __future__ import annotations
@@ -145,7 +145,9 @@ class UsualAdds:
 
 
 def _head(value: bytes) -> bytes:
-    """An added segment's bytes up to its partition; b"" or anything for another record."""
+    """An added segment's bytes up to its partition; b"" or bytes without meaning for
+    other records.
+    """
     try:
         length, at = read_short_length(value, _FRONT_BYTES)
     except IndexError:

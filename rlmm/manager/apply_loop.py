@@ -40,7 +40,7 @@ more.
 """
 
 IMPORTED_BYTES_A_COST = 50
-"""Imported segments of so many bytes cost as much as an added segment."""
+"""The bytes of imported segments that cost as much as one added segment."""
 
 FULL_GROUP_RECORDS = 256
 """The number of records in a group after which more follow: there is no rest before the next."""
@@ -57,8 +57,8 @@ _ABOUT_ALL = frozenset(
         ControlRecordType.MIGRATION_PHASE,
     }
 )
-"""The records that change the list of nodes or of settings, the phase of the move, or whether
-claims stand, in the states of any partitions.
+"""The records that change the list of nodes or of settings, the phase of the move, or which claims
+are in force, and so the states of any partitions.
 """
 
 _NOWHERE = -2

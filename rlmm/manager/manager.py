@@ -266,7 +266,7 @@ class RemoteLogMetadataManager(TrashWrites):
     async def record_node(
         self, record: control.NodeRecord, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Record what a process says of a node id, or an admin who takes a node off the list."""
+        """Record a process's statement about a node id, or the removal of a node by an admin."""
         return await self._write(record, deadline_s)
 
     async def record_move(

@@ -11,18 +11,23 @@ WRITE_DEADLINE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class MetadataLimits:
-    """`apply_cost_max` bounds how long one step keeps the event loop, in added segments (other
+    """Limits of the metadata manager.
+
+    `apply_cost_max` limits the time of one step on the event loop, in added segments (other
     records: `apply_loop.COST_OF_OTHERS`). For `apply_rest_ms` after a step no records are applied
-    while nobody waits for any (`apply_loop.ApplyPace`). `view_flush_records` bounds the replay
-    after a crash. Flushes less than `view_quiet_s` apart are those of a busy log: the view merges
-    its files less often then. A snapshot follows so many records or bytes of them. It is the whole
-    state, and a node starts from its view, so snapshots are far apart; they bound the log's size
-    and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB). One
-    that could not be written is tried again after `snapshot_retry_s`.
-    `outcomes_kept_max` outcomes wait for a proposer that has not yet heard its offset;
-    `states_kept_max` partition states are remembered while nothing changes them. Records of another
-    level than `feature_levels` are not applied. The quorum's leader fences a node that has not
-    fetched for `node_silence_max_s`.
+    while no caller waits for any (`apply_loop.ApplyPace`). `view_flush_records` limits the replay
+    after a crash. If flushes are less than `view_quiet_s` apart, the log is busy, and the view
+    merges its files less often.
+
+    A snapshot is made after `snapshot_records` records or `snapshot_bytes` bytes of them. It is the
+    whole state, and a node starts from its view, so snapshots are far apart; they limit the log's
+    size and what a fresh node applies (Kafka, which starts from snapshots, makes one every 20 MiB).
+    A failed one is repeated after `snapshot_retry_s`.
+
+    `outcomes_kept_max` outcomes wait for proposers that do not know their offset yet;
+    `states_kept_max` partition states are cached until they change. Records of a level outside
+    `feature_levels` are not applied. The quorum's leader fences a node that has not fetched for
+    `node_silence_max_s`.
     """
 
     apply_cost_max: int = 120

@@ -90,7 +90,7 @@ class MetadataReads:
         return self._states.settings()
 
     async def other_cluster_settings(self, known: tuple[SettingRow, ...]) -> tuple[SettingRow, ...]:
-        """The settings as soon as they are not `known`."""
+        """Wait until the settings differ from `known`, and return them."""
         while (now := self.cluster_settings()) == known:
             self._states.forgotten.clear()
             await self._states.forgotten.wait()
@@ -150,7 +150,9 @@ class MetadataReads:
     def next_segment_with_txn_index(
         self, tip: TopicIdPartition, leader_epoch: int, offset: int
     ) -> SegmentAnswer | None:
-        """The first such segment at or after `offset` that has a transaction index."""
+        """The first segment at or after `offset` that serves the epoch and has a
+        transaction index.
+        """
         return queries.next_segment_with_txn_index(self._view, tip, leader_epoch, offset)
 
     def highest_offset_for_epoch(self, tip: TopicIdPartition, leader_epoch: int) -> int | None:

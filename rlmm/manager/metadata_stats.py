@@ -22,8 +22,8 @@ class MetadataStats:
     proposal_latency: Histogram = field(default_factory=latencies)
 
     def applied(self, advanced_s: float | None) -> None:
-        """A group is applied, of whose commit the node heard at `advanced_s`, if it was the first
-        one of those.
+        """Record that a group is applied. `advanced_s`: when this node learned that its first
+        record is committed; None for later groups of the same commit.
         """
         if advanced_s is not None:
             self.apply_latency.observe(max(self.now() - advanced_s, 0.0))

@@ -1,9 +1,9 @@
-"""The writes of the remote log metadata manager that leave the trash as an admin left it.
+"""Writes of the remote log metadata manager that keep an admin's decisions about the trash.
 
-A hold names the policy that it stands under, and a mark's time goes on while the partition's
-deletion is marked. So records that keep a hold, or bring marks back, go to the log as neighbours of
-the record that would end the one or let the others go. The rules of apply know nothing of it:
-programs of several releases come to the same state.
+A hold names the policy under which it is in force, and the time of a mark goes on while the
+partition's deletion is marked. So the records that keep a hold or take marks back are written
+together with the record that would otherwise end the hold, or let the marks take effect. The rules
+of apply do not know of this, so that nodes of different releases come to the same state.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class TrashWrites(MetadataReads):
     async def set_topic_policy(
         self, record: TopicPolicyChange, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Set retention and kill switches of a topic. A hold stands on where the retention stays
-        as it is: only another retention ends it.
+        """Set retention and kill switches of a topic. A hold stays in force while the retention
+        stays as it is: only a different retention ends it.
         """
         before = read_policy(self._view, record.topic)
         if before.offset != record.replaces_offset:
@@ -61,7 +61,7 @@ class TrashWrites(MetadataReads):
         offset = await self._write_together((record, *some), deadline_s)
         for _ in range(FOLLOW_UPS_MAX):
             if read_policy(self._view, record.topic).offset != offset:
-                break  # nothing was changed, or another policy stands by now
+                break  # nothing was changed, or a different policy is in force by now
             held = self._carried_on(before, record)
             # The same record would be refused again.
             some = _that_fit(each for each in held if _subject(each) not in tried)
@@ -100,9 +100,9 @@ class TrashWrites(MetadataReads):
         why: str = UNDONE,
         deadline_s: float = WRITE_DEADLINE_S,
     ) -> int:
-        """Take a partition's deletion mark back, and with it what retention had marked before: that
-        would go at once, since its time went on. `hold`: retention waits; else its next pass marks
-        anew what the policy lets go.
+        """Take back a partition's deletion mark, and the marks of retention from before: their time
+        went on, so they would take effect at once. `hold`: retention waits; else its next pass
+        marks expired segments anew.
         """
         state = self.partition_state(record.partition)
         beside: list[ExpiryTakenBack] = []
@@ -116,7 +116,7 @@ class TrashWrites(MetadataReads):
     async def take_expiry_back(
         self, record: ExpiryTakenBack, *, deadline_s: float = WRITE_DEADLINE_S
     ) -> int:
-        """Take a partition's expiry marks back, or release a hold; an admin's."""
+        """Take back a partition's expiry marks, or release a hold, for an admin."""
         return await self._write_together((record,), deadline_s)
 
     async def _follow_up(
@@ -125,7 +125,7 @@ class TrashWrites(MetadataReads):
         try:
             await self._write_together(records, deadline_s)
         except Conflict:
-            return  # the trash changed: the next look tells
+            return  # the trash changed: the next look shows how
         except StrandlineError as error:
             raise OutcomeUnknown(
                 f"the policy is set at metadata offset {offset}, and holds of the topic may have "
@@ -134,18 +134,18 @@ class TrashWrites(MetadataReads):
 
 
 def _retention(policy: TopicPolicy, tip: TopicIdPartition) -> tuple[int, int]:
-    """The part of a policy that a hold of the partition is about."""
+    """The part of a policy on which a hold of the partition depends."""
     counts = policy.counts_for(tip.topic_id)
     return counts.retention_ms, counts.retention_bytes
 
 
 def _subject(record: ExpiryTakenBack) -> tuple[TopicIdPartition, int]:
-    """The trash that a record is about, as it stood."""
+    """The partition of a record, and the metadata offset of the trash that it names."""
     return record.partition, record.replaces_offset
 
 
 def _that_fit(records: Iterable[ExpiryTakenBack]) -> list[ExpiryTakenBack]:
-    """The first of the records, as many as go together."""
+    """The first of the records, as many as one write may contain."""
     found: list[ExpiryTakenBack] = []
     size_bytes = 0
     for record in records:

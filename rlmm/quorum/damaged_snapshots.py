@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def set_aside_text(path: Path, error: Exception) -> str:
-    """A line for the log."""
+    """The log line about a snapshot that was set aside."""
     return (
         f"snapshot {path.name} of the metadata is damaged and set aside: {error}. The log and the "
         "other snapshots are enough without it. Check the disk"
@@ -69,9 +69,8 @@ class DamagedSnapshots:
         return True
 
     async def found(self, damaged: CoreSnapshotId, error: Exception) -> bool:
-        """Handle a damaged snapshot; False if the node has to stop. If the log's start needs it, a
-        voter stops, since other voters can replace it; a sole voter takes a new snapshot of its own
-        complete state.
+        """Handle a damaged snapshot; False if the node has to stop. If the log's start needs it,
+        the sole voter takes a new snapshot of its own complete state, and any other node stops.
         """
         snapshot = SnapshotId(*damaged)
         try:

@@ -155,4 +155,4 @@ def accept(r: Replica, event: AcceptCut) -> None:
     had = "had" if r.cut == NO_MEMORY else f"had up to offset {r.cut.old_end_offset}"
     r.warn(f"the operator accepts the cut: records that only this node {had} are lost")
     forget(r)
-    r.emit(CommandDone(event.handle, Error.NONE, "this node votes and stands again"))
+    r.emit(CommandDone(event.handle, Error.NONE, "this node votes and stands for election again"))

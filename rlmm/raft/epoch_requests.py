@@ -60,7 +60,7 @@ def _check(r: Replica, epoch: int, leader_id: int) -> Error:
         return stale(r, leader_id, epoch)
     if leader_id == r.key.node_id:
         r.warn(
-            f"another node says it leads epoch {epoch} as node {leader_id}, which is this node: "
+            f"a different process leads epoch {epoch} as node {leader_id}, which is this node: "
             "two nodes have one identity; stop the one whose data directory is the copy"
         )
         return Error.INVALID_REQUEST

@@ -73,7 +73,9 @@ class RaftSettings:
         return self.election_timeout_ms + int(self.election_timeout_ms * fraction)
 
     def successor_backoff(self, position: int) -> int:
-        """The successor's wait before it stands: the first none, then exponentially longer."""
+        """The successor's wait before it stands for election: 0 for the first, then exponentially
+        longer.
+        """
         if position == 0:
             return 0
         return min(self.retry_backoff_ms << min(position, 20), self.election_backoff_max_ms)

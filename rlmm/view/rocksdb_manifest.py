@@ -32,7 +32,7 @@ def check_manifest(view: Path) -> None:
     except ValueError as error:
         raise CorruptData("not text", source=str(view / "CURRENT")) from error
     if "/" in name or not name.startswith("MANIFEST-"):
-        raise CorruptData(f"it names {name[:40]!r}", source=str(view / "CURRENT"))
+        raise CorruptData(f"it names no MANIFEST: {name[:40]!r}", source=str(view / "CURRENT"))
     path = view / name
     try:
         data = path.read_bytes()

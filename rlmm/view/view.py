@@ -334,8 +334,8 @@ class View:
         """Replace everything by these rows, which are the state after `applied_offset`.
 
         `rows` ascend by key. A crash at any moment leaves the old view or the new one, whole; so
-        does an error raised by `rows`. Blocks: run it in a thread. Nobody may commit meanwhile;
-        readers are told to retry during the swap, which waits for running scans.
+        does an error raised by `rows`. Blocks: run it in a thread. The caller commits nothing
+        meanwhile; readers get RetryLater during the swap, which waits for running scans.
         """
         if applied_offset < self._applied_offset:
             raise InternalError(

@@ -78,7 +78,9 @@ class QuorumCodec:
         self._topic_id = topic_id
 
     def check_cluster(self, cluster_id: str | None, *, told: bool = True) -> None:
-        """Raise RequestRefusedError for a different cluster id; with `told` also for none."""
+        """Raise RequestRefusedError for a different cluster id, and with `told` also
+        without one.
+        """
         if cluster_id != self._cluster_id and (told or cluster_id is not None):
             raise RequestRefusedError(
                 ErrorCode.inconsistent_cluster_id,

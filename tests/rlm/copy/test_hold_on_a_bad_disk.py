@@ -295,7 +295,7 @@ def test_while_the_disk_with_held_segments_is_away_nothing_is_recorded_as_lost(
             outage.lasts = False
             await asyncio.sleep(AFTER_ANY_BACK_OFF_S)
             assert held_back(node)[0] is WhyNot.UNUSABLE_DIRECTORY
-            assert "mount its own again" in held_back(node)[1]
+            assert "mount the right disk" in held_back(node)[1]
             assert problem_areas(node) == [ProblemArea.HOLD]
             assert lost(node.events) == []
 

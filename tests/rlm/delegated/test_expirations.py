@@ -457,7 +457,7 @@ def test_a_list_that_began_before_the_node_was_ready_left_steps_out(
             await asyncio.sleep(1)
             monkeypatch.setattr(BrokerCalls, "why_not_writable", until_then)
             monkeypatch.setattr(BrokerDeletions, "is_topic_deleted", meanwhile)
-            assert "on the way" in (await refused(plugin.page(tip))).detail
+            assert "claim is not recorded" in (await refused(plugin.page(tip))).detail
             assert (await plugin.page(tip))[1] == ()
 
     run_virtually(main)

@@ -370,7 +370,7 @@ def test_a_spool_that_another_user_planted_is_not_emptied_and_not_used(
     with pytest.raises(spool.NoRoom, match=r"spool\.dir that only its user can write to"):
         asyncio.run(mine.check_room(1))
     (problem,) = mine.problems()
-    assert "another user's" in problem.text
+    assert "a different user's" in problem.text
     mine.close()
     assert (victim / "metadata").is_dir()
 
