@@ -315,11 +315,7 @@ class Expirer:
             return None, size_bytes
         counts = accepted is not None and accepted.counts_for(claim.token, by.policy)
         if accepted is not None and not counts:
-            logger.warning(
-                "%s: a different claim or policy is in force by now, so this is not done: %s",
-                tip,
-                accepted.text,
-            )
+            logger.warning("%s: another claim or policy stands, so not: %s", tip, accepted.text)
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
