@@ -76,7 +76,7 @@ class Brokers:
         self._topic_ids += 1
         topic_id = Uuid(b"topic-%010d" % self._topic_ids)
         tip = TopicIdPartition(topic, topic_id, 0)
-        hosts = world.machines[: self._replica_count]
+        hosts = world.departed.present[: self._replica_count]
         replicas = {
             each.node_id: Replica(each.log_dir / f"{topic}-0", topic_id, world.now_ms)
             for each in hosts
@@ -319,6 +319,8 @@ class Brokers:
 
     def switch(self, machine: Machine) -> None:
         """Stop a broker, or start it."""
+        if machine.is_gone:
+            return
         machine.broker_up = not machine.broker_up
         self._world.note(f"{machine.name}: the broker {'starts' if machine.broker_up else 'stops'}")
         self._world.delegated.switched(machine)
@@ -333,8 +335,8 @@ class Brokers:
         """Start every broker, give each partition one leader that all follow (the present one if
         possible), and seal what is left.
         """
-        self.on = False
-        for machine in self._world.machines:
+        self.on, world = False, self._world
+        for machine in self._world.departed.present:
             machine.broker_up = True
             self.look_after(machine)
         for partition in self.partitions:
@@ -343,10 +345,11 @@ class Brokers:
             leader = partition.leading
             assert leader is not None
             leader.roll()
-            for broker in sorted(partition.replicas):
+            present = [b for b in sorted(partition.replicas) if not world.machine(b).is_gone]
+            for broker in present:
                 partition.hear(broker)
                 partition.replicate(broker)
-            for broker in sorted(partition.replicas):  # who fetched first hears of the rest
+            for broker in present:  # who fetched first hears of the rest
                 partition.replicate(broker)
         for machine in self._world.machines:  # a follower may have heard of a log start only now
             self.look_after(machine)

@@ -99,7 +99,7 @@ class Delegated:
         topic_id = Uuid(b"tiered-%09d" % self._topic_ids)
         replicas = {
             each.node_id: Replica(each.log_dir / f"{topic}-0", topic_id, world.now_ms)
-            for each in world.machines
+            for each in world.departed.present
         }
         tip = TopicIdPartition(topic, topic_id, 0)
         partition = Partition(tip, replicas, Random(self.random.getrandbits(32)))
@@ -163,7 +163,7 @@ class Delegated:
                 self.elect(partition, self.random.choice(others), unclean=False)
 
     def _start(self, machine: Machine) -> None:
-        if machine.node_id in self.brokers:
+        if machine.node_id in self.brokers or machine.is_gone:
             return
         self._lives += 1
         life = Life(f"broker{machine.node_id}.{self._lives}")
@@ -383,7 +383,7 @@ class Delegated:
         self.rough.stop()
         self.start_brokers()
         for partition in self.partitions:
-            for machine in self._world.machines:
+            for machine in self._world.departed.present:
                 self.move_back(partition, machine.node_id)
             partition.append(self._world.now_ms())
             leader = partition.leading
@@ -406,7 +406,8 @@ class Delegated:
             self.modes.heal(partition)
             self.rough.heal(partition)
         for partition in self.deleted:
-            if partition.tip not in self.audit.deleted_by_broker:
+            others = self._world.departed.is_left_to_others(partition.tip)
+            if partition.tip not in self.audit.deleted_by_broker and not others:
                 self.modes.ask_admin(partial(self._world.admins.delete, tip=partition.tip))
 
     def left_to_do(self) -> Iterator[str]:

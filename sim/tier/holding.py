@@ -328,7 +328,7 @@ class HoldAuditor:
         """Links left though all is copied, except for what may fill a lost range and for topics
         unknown to the metadata.
         """
-        for machine in self._world.machines:
+        for machine in self._world.departed.present:
             waiting = {log.parent for log in held_logs(machine) if self._waits(machine, log)}
             for path in sorted({*machine.hold_dir.glob("*/*/*")} - waiting):
                 yield f"{machine.name} still has {path.relative_to(machine.hold_dir)}"

@@ -91,7 +91,8 @@ class Process:
 class Machine:
     """A machine; `process` is None while the node is off, `twin` a second process with its node id.
     `wall_ms` is the clock's error. `cut_off`: without the metadata log; `deaf`: heard by it, but
-    not hearing it. `missing_bytes`: bytes that the disk lacks to have enough free.
+    not hearing it. `is_gone`: for good. `missing_bytes`: bytes that the disk lacks to have enough
+    free.
     """
 
     def __init__(self, world: World, node_id: int, log_dir: Path) -> None:
@@ -108,6 +109,7 @@ class Machine:
         self.process: Process | None = None
         self.twin: Process | None = None
         self.broker_up = True
+        self.is_gone = False
         self.cut_off = False
         self.deaf = False
         self.skew_ms = world.faults.skew_ms()
@@ -131,7 +133,7 @@ class Machine:
     # ---- life
 
     def start(self) -> None:
-        if self.process is not None or self.world.disaster.is_dark:
+        if self.process is not None or self.world.disaster.is_dark or self.is_gone:
             return
         self.boots += 1
         self._boot_counter += 1

@@ -136,6 +136,8 @@ class TieringBroker:
             audit.asks_to_delete(self.node_id, rows)
             for row in rows:
                 await self.plugin.update(row, SegmentState.DELETE_SEGMENT_STARTED)
+            if self._world.departed.marked(self.node_id, tip):
+                return
             for row in rows:
                 await self.plugin.delete(row)
             for row in rows:

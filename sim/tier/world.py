@@ -36,6 +36,7 @@ from sim.tier.cluster_settings import ClusterSettings
 from sim.tier.cuts import Cuts
 from sim.tier.damage import Damage
 from sim.tier.delegated import Delegated
+from sim.tier.departed import Departed
 from sim.tier.disaster import Disaster
 from sim.tier.faults import HOUR_MS, Faults
 from sim.tier.first_looks import FirstLooks
@@ -119,6 +120,8 @@ class Plan:
     """
     late: bool = False
     """Uploads arrive behind a delete, readers are slow; without a plan in some seeds."""
+    departed: bool = False
+    """A node goes away for good; without a plan in some seeds."""
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -151,6 +154,7 @@ class World:
         self._uuids = 0
         self.foreign: frozenset[str] = frozenset()
         self.machines: list[Machine] = []
+        self.departed = Departed(self, is_on=plan.departed if plan != Plan() else None)
         self.late = Late(self, is_on=plan.late if plan != Plan() else None)
         without = {"wiped"} if plan.clocks else set()
         self.faults = Faults(self, plan.faults, without=self.late.without | without)
@@ -319,7 +323,7 @@ class World:
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                     self.settings, self.trash, self.building, self.cuts, self.disaster,
-                    self.first_looks, self.late,
+                    self.first_looks, self.late, self.departed,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -378,7 +382,7 @@ class World:
         for actor in (
             self.faults, self.damage, self.local_damage, self.following, self.rewriting,
             self.settings, self.trash, self.building, self.cuts, self.clocks,
-            self.first_looks, self.late,
+            self.first_looks, self.late, self.departed,
         ):  # fmt: skip
             actor.stop()
         self.admins.on = self.readers.on = False
@@ -393,7 +397,7 @@ class World:
                 continue
             next_look_ms = now_ms + LOOK_MS
             ups = [machine.up for machine in self.machines if machine.up is not None]
-            if len(ups) == len(self.machines):
+            if len(ups) == len(self.departed.present):
                 self.admins.heal(ups[0])
                 self.damage.heal()
                 self.following.heal()
@@ -450,6 +454,7 @@ class World:
         yield from self.building.left_to_do()
         yield from self.disaster.left_to_do()
         yield from self.delegated.left_to_do()
+        yield from self.departed.left_to_do()
 
     def _why_not(self, node_id: int, topic: str) -> str:
         process = self.machine(node_id).up

@@ -110,6 +110,8 @@ SEEN_AT = {
     # sim.tier with what is late
     "objects are deleted once, before late uploads": 2,
     "readers of a finished segment have no time": 3,
+    # sim.tier with a node that goes away for good
+    "what a node that went began to delete is left to it": 4,
     # sim.tier with a disaster
     "a comparison finds nothing missing": 2,
     "the claims of a lost cluster stand": 2,

@@ -11,6 +11,7 @@ from sim.tier import planted_bugs as tier
 from sim.tier import planted_in_building as building
 from sim.tier import planted_in_cuts as cuts
 from sim.tier import planted_in_delegated as delegated
+from sim.tier import planted_in_departed as departed
 from sim.tier import planted_in_disaster as disaster
 from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_late as late
@@ -66,6 +67,7 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *building.BUGS_OF_BUILDING,
         *rough.BUGS_OF_ROUGH,
         *looks.BUGS_OF_LOOKS,
+        *departed.BUGS_OF_DEPARTED,
         *late.BUGS_OF_LATE,
         *cuts.BUGS_OF_CUTS,
         *disaster.BUGS_OF_DISASTER,
