@@ -18,6 +18,14 @@ class Claimed(NamedTuple):
     first_start: int
 
 
+class _Open(NamedTuple):
+    """Offsets of which no claim has told yet, and the highest epoch that they may have."""
+
+    start: int
+    end: int
+    epoch_max: int
+
+
 def claimed(
     offset: int, leader_epoch: int, checkpoint: Epochs, local_start: int, known: Epochs
 ) -> Claimed:
@@ -38,17 +46,23 @@ def claimed(
 
 def log_of_claims(logs: Mapping[int, Sequence[Batch]], claims: Sequence[Claimed]) -> list[Batch]:
     """The log that claims tell of, as far as they do: each from its own begin on. Below it, an
-    unclean leader had not what others wrote in epochs above its own there. `logs`: that of each
+    unclean leader had not what others wrote in epochs above its own there; what it wrote above
+    theirs is in no lineage any more, where a claim tells of theirs again. `logs`: that of each
     leader epoch.
     """
     found: list[Batch] = []
-    until, epoch_max = OFFSET_MAX, claims[-1].leader_epoch
+    open_ = [_Open(0, OFFSET_MAX, claims[-1].leader_epoch)]
     for claim in reversed(claims):
-        log = logs[claim.leader_epoch]
-        own = [each for each in log if claim.first_start <= each.base]
-        found = [each for each in own if each.last < until and each.epoch <= epoch_max] + found
-        until = min(until, claim.first_start)
+        log, left = logs[claim.leader_epoch], list[_Open]()
         # A log start may lie inside a batch, whose epoch is the log's first all the same.
-        ends = (each for each in log if claim.first_start <= each.last)
-        epoch_max = min(epoch_max, next((each.epoch for each in ends), epoch_max))
-    return found
+        ends = (each.epoch for each in log if claim.first_start <= each.last)
+        first_epoch = next(ends, OFFSET_MAX)
+        for start, end, epoch_max in open_:
+            begin = min(end, max(start, claim.first_start))
+            within = [each for each in log if begin <= each.base and each.last < end]
+            found += [each for each in within if each.epoch <= epoch_max]
+            cut = next((each.base for each in within if each.epoch > epoch_max), end)
+            below = _Open(start, begin, min(epoch_max, first_epoch))
+            left += [each for each in (below, _Open(cut, end, epoch_max)) if each.start < each.end]
+        open_ = left
+    return sorted(found, key=lambda each: each.base)

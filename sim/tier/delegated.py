@@ -196,6 +196,7 @@ class Delegated:
         )
         with self._world.first_looks.electing(partition, broker):
             partition.elect(broker, unclean=unclean)
+        self._world.scenes.audit.elected(partition)
         self.hear(partition, broker)
         for other in partition.replicas:
             if other != broker:
@@ -206,6 +207,8 @@ class Delegated:
     def hear(self, partition: Partition, node_id: int) -> None:
         """Tell a broker of the present leadership."""
         if partition.deleted or node_id not in partition.replicas:
+            return
+        if (partition, node_id) in self._world.scenes.brokers.unheard:
             return
         partition.hear(node_id)
         broker = self.brokers.get(node_id)
@@ -281,7 +284,8 @@ class Delegated:
             broker.rebuild(partition)
 
     def _elect(self, partition: Partition) -> None:
-        if self.rough.is_held(partition) or self._world.first_looks.is_held(partition):
+        of_others = (self.rough, self._world.first_looks, self._world.scenes)
+        if any(each.is_held(partition) for each in of_others):
             return
         alive = [b for b in sorted(partition.replicas) if b in self.brokers]
         clean = [b for b in partition.in_sync if b in alive]

@@ -110,6 +110,7 @@ class Auditor:
         self.accepted[name] = self.accepted.get(name, 0) + 1
         if self._world.disaster.is_over:
             self._world.disaster.audit.committed(decoded, tip, whole_before)
+        self._world.scenes.audit.committed(decoded, before, whole_before)
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])

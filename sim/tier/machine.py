@@ -335,10 +335,13 @@ class WatchedPlane(DataPlane):
         self._auditor.uploading(self._process, job)
         if self._machine.repair_dir in job.directory.parents:
             self._machine.world.damage.repairing(job.segment_id.id)
+        scenes = self._machine.world.scenes
         try:
+            await scenes.uploading(self._machine, job)
             return await super().copy(job, on_progress)
         finally:
             self._auditor.uploaded(self._process, job)
+            scenes.audit.uploaded(self._machine, job)
 
 
 class NodeBroker:
@@ -405,6 +408,7 @@ class NodeBroker:
         delay_ms = self._machine.world.faults.answer_ms(self._machine, name)
         delay_ms += self._machine.world.delegated.rough.calls.answer_ms()
         delay_ms += self._machine.world.first_looks.answer_ms(self._machine)
+        delay_ms += self._machine.world.scenes.brokers.answer_ms(self._machine)
         await asyncio.sleep(delay_ms / 1000)
 
 

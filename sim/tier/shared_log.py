@@ -95,6 +95,7 @@ class NodeLog:
         world, process = self._world, self._process
         name = _name(proposals[0])
         world.lower_end.proposing(process, proposals)
+        world.scenes.audit.proposing(process, proposals)
         await world.step(process, f"before {name}")
         fate = world.faults.proposal(process.machine, name)
         if fate.refused or self._is_lost:

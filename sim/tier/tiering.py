@@ -216,8 +216,7 @@ class TieringBroker:
     async def _copy_segment(self, tiered: Tiered, replica: Replica, base: int, end: int) -> bool:
         """Copy a segment; False if the task is cancelled, and its next run begins anew."""
         tip = tiered.partition.tip
-        row = self._row(tip, replica, base, end)
-        files = self._files(row, replica)
+        row, files = self.attempt(tip, replica, base, end)
         self._world.delegated.audit.adds(row)
         tiered.copying.add(end - 1)
         await self.plugin.add(row)
@@ -237,6 +236,13 @@ class TieringBroker:
         if self.known.get(tip) is tiered:
             replica.highest_copied = end - 1
         return True
+
+    def attempt(
+        self, tip: TopicIdPartition, replica: Replica, base: int, end: int
+    ) -> tuple[RemoteLogSegmentMetadata, CopyFiles]:
+        """An attempt to copy a segment: its row, and its files."""
+        row = self._row(tip, replica, base, end)
+        return row, self._files(row, replica)
 
     def _row(
         self, tip: TopicIdPartition, replica: Replica, base: int, end: int
@@ -414,6 +420,8 @@ class TieringBroker:
         """Remove sealed segments that count as copied."""
         replica = partition.replicas[self.node_id]
         replica.tidy()
+        if (partition, self.node_id) in self._world.scenes.brokers.keeping:
+            return
         sealed, safe = replica.bases[1:], min(replica.highest_copied + 1, replica.high_watermark)
         over = [base for base in sealed[: len(sealed) - LOCAL_SEGMENTS] if base <= safe]
         if over:

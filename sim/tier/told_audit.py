@@ -129,6 +129,7 @@ class ToldAuditor:
 
     def copied(self, broker: int, tip: TopicIdPartition, replica: Replica, last: int) -> None:
         """Check the highest copied offset that a broker hears: its disk may go up to there."""
+        self._world.scenes.audit.copied(broker, tip, replica, last)
         partition = self._world.brokers.partition(tip)
         leader, audit = partition.leading, self._world.delegated.audit
         if leader is None or partition.deleted or partition.replicas.get(broker) is not replica:

@@ -51,6 +51,7 @@ from sim.tier.machine import Machine, Process
 from sim.tier.readers import Readers
 from sim.tier.result import Result
 from sim.tier.rewriting import Rewriting
+from sim.tier.scenes import Scenes
 from sim.tier.shared_log import SharedLog
 from sim.tier.trash import Trash
 
@@ -122,6 +123,8 @@ class Plan:
     """Uploads arrive behind a delete, readers are slow; without a plan in some seeds."""
     departed: bool = False
     """A node goes away for good; without a plan in some seeds."""
+    scenes: bool = False
+    """Scenes of some steps are played; without a plan in some seeds."""
 
     def __str__(self) -> str:
         """The set fields, as `--plan` of `python -m sim` takes them."""
@@ -176,6 +179,7 @@ class World:
         self.trash = Trash(self, is_on=plan.trash)
         self.building = Building(self, plan.building if plan != Plan() else None)
         self.disaster = Disaster(self, plan.disaster if plan != Plan() else None)
+        self.scenes = Scenes(self, is_on=plan.scenes if plan != Plan() else None)
         self._draw_limits(plan)
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
@@ -323,7 +327,7 @@ class World:
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                     self.settings, self.trash, self.building, self.cuts, self.disaster,
-                    self.first_looks, self.late, self.departed,
+                    self.first_looks, self.late, self.departed, self.scenes,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -382,7 +386,7 @@ class World:
         for actor in (
             self.faults, self.damage, self.local_damage, self.following, self.rewriting,
             self.settings, self.trash, self.building, self.cuts, self.clocks,
-            self.first_looks, self.late, self.departed,
+            self.first_looks, self.late, self.departed, self.scenes,
         ):  # fmt: skip
             actor.stop()
         self.admins.on = self.readers.on = False

@@ -112,6 +112,9 @@ SEEN_AT = {
     "readers of a finished segment have no time": 3,
     # sim.tier with a node that goes away for good
     "what a node that went began to delete is left to it": 4,
+    # sim.tier with scenes
+    "a claim lacks the heads that the tier proves": 1,
+    "a log start passes a copy under way": 15,
     # sim.tier with a disaster
     "a comparison finds nothing missing": 2,
     "the claims of a lost cluster stand": 2,
