@@ -27,6 +27,7 @@ from kafka_listener.reading.fetch_target import (
     where,
     where_undecided,
 )
+from kafka_listener.reading.first_copy import first_offset_to_copy
 from kafka_listener.reading.leaders import Leaders
 from kafka_listener.reading.read_port import (
     AbortedFrom,
@@ -50,7 +51,7 @@ from rlm.fetch.list_offsets import NO_TIMESTAMP, UNKNOWN_EPOCH, OffsetSpec
 from rlm.fetch.resolved_reads import ResolvedReads
 from rlm.fetch.timestamp_search import TimestampSearch
 from rlmm.partition_state import LostOffsets as Lost
-from rlmm.partition_state import Mode, PartitionState
+from rlmm.partition_state import PartitionState
 from rlmm.rows.queries import ServedSegment
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata
 
@@ -79,8 +80,8 @@ class TierReading:
     breathe: Breathe
     batch_bytes_max: int
     """The largest batch, decompressed, that a search by timestamp decodes."""
-    why_left_out: Callable[[str], str | None]
-    """The reason why a topic is not tiered by the settings, None if it is."""
+    why_disabled: Callable[[str], str | None]
+    """The reason why the cluster's settings end a topic's tiering, None if they do not."""
 
     _barrier: _Barrier = field(init=False)
     _leaders: Leaders = field(init=False)
@@ -315,8 +316,14 @@ class TierReading:
         return whole_log_start(state, start, broker, oldest)
 
     def _ends(self, state: PartitionState) -> TierEnds | None:
-        if not state.lineage or (state.highest_copied is None and not self._will_be_copied(state)):
+        if not state.lineage:
             return None
+        if state.highest_copied is None:
+            disabled = self.why_disabled(state.partition.topic) is not None
+            first = first_offset_to_copy(state, is_disabled=disabled)
+            if first is None:
+                return None
+            return TierEnds(first, max(first, state.next_offset), state.lineage[-1].epoch)
         start = state.first_readable_offset
         if start < 0:
             served = next(self.reads.metadata.served_segments(state, 0, OFFSET_MAX), None)
@@ -324,13 +331,6 @@ class TierReading:
                 return None
             start = served[0].first_offset
         return TierEnds(start, state.next_offset, state.lineage[-1].epoch)
-
-    def _will_be_copied(self, state: PartitionState) -> bool:
-        """True if a node copies the records from the recorded log start on, or records them as
-        lost, though local retention deletes them first: it holds their segments (`rlm/local_log`).
-        """
-        is_ours = state.mode in (Mode.SIDECAR, Mode.PAUSED) and state.log_start_offset >= 0
-        return is_ours and self.why_left_out(state.partition.topic) is None
 
     def _found(self, partition: TopicIdPartition, offset: int) -> FoundOffset:
         epoch = epoch_for_offset(self.reads.state_of(partition).lineage, offset)

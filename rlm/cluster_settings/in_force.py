@@ -63,6 +63,13 @@ class SettingsInForce:
             f"enable {topic}` begins it"
         )
 
+    def why_disabled(self, topic: str) -> str | None:
+        """A sentence if a setting of the log ends the topic's tiering, on all nodes; else None. The
+        own file is not asked: it does not say which topics other nodes tier.
+        """
+        row = self.row(Setting.TIERED, topic)
+        return None if row is None else self.why_left_out_by(row, topic)
+
     def limits(self, own: FlowLimits) -> FlowLimits:
         """The rate limits here, over the node's own."""
         return self.resolver.limits(own, self.node_id)

@@ -102,7 +102,7 @@ def _listener(node: Node, tls: ssl.SSLContext | None) -> ReadListener:
         Prefer(settings.read.prefer),
         partial(ambient.sleep, 0.0),
         settings.copier.batch_bytes_max,
-        node.parts.settings.why_left_out,
+        node.parts.settings.why_disabled,
     )
     registered = settings.read.registered()
     assert registered is not None

@@ -83,7 +83,8 @@ def with_replicas(site: Site) -> Iterator[Replicas]:
             "listen": f"127.0.0.1:{found.ports[number]}",
             "zone": zone,
         }
-        site.quorum.follow(number, kafka={"log_dirs": [], "bootstrap": brokers}, read=read)
+        kafka = {"log_dirs": [], "bootstrap": brokers}
+        site.quorum.follow(number, kafka=kafka, read=read, topics={"include": []})
     yield found
 
 

@@ -270,10 +270,6 @@ def test_records_that_are_held_and_not_copied_yet_are_waited_for(
             assert await port.list_offsets(tip, -2, has_all) is None
             assert (await client.fetch(0, has_all))[0] == GoToBroker(0)
 
-            no_longer = Client(node, tip, left_out="tiering of orders was disabled")
-            assert no_longer.port.ends(tip) is None
-            assert await no_longer.port.list_offsets(tip, -2, LEADER) is None
-
             state = node.metadata.partition_state(tip)
             assert state is not None
             assert state.claim is not None

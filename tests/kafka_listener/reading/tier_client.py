@@ -77,13 +77,12 @@ class Client:
     leader: Leader = field(default_factory=Leader)
     log: Log = field(default_factory=Log)
     committed: bool = False
-    left_out: str | None = None
 
     def __post_init__(self) -> None:
         breathe = partial(asyncio.sleep, 0)
         self.reading = TierReading(
             self.node.parts.reads, self.leader, self.log, self.prefer, breathe, MAX,
-            lambda topic: self.left_out,
+            self.node.parts.settings.why_disabled,
         )  # fmt: skip
         self.port: TierReads = self.reading
 

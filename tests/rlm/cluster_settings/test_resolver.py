@@ -49,6 +49,13 @@ def test_the_log_wins_over_the_file_both_ways() -> None:
     assert "strandline topics enable orders" in why
 
 
+def test_the_log_alone_disables_a_topic_on_all_nodes() -> None:
+    rows = (row(of_topic("orders"), "false"), row(of_topic("logs.d*"), "true"))
+    settings = in_force(*rows)
+    assert settings.why_disabled("orders") == settings.why_left_out("orders") is not None
+    assert [settings.why_disabled(topic) for topic in ("logs.debug", "other")] == [None, None]
+
+
 def test_internal_topics_are_never_tiered() -> None:
     assert not tiered("__consumer_offsets", row(of_topic("*"), "true"))
 
