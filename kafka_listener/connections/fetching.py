@@ -302,7 +302,7 @@ class Fetching:
                 error = ErrorCode.OFFSET_OUT_OF_RANGE
                 run.answers[wanted.where] = fetch.error_answer(wanted, error, shown)
             case NotAvailable():
-                self.counts.not_available(found.why)
+                self.counts.not_available(f"{query.partition}: {found.why}")
                 error = ErrorCode.OFFSET_NOT_AVAILABLE
                 run.answers[wanted.where] = fetch.error_answer(wanted, error, shown)
 

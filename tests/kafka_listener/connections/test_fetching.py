@@ -197,6 +197,18 @@ async def test_what_a_broker_has_in_its_own_tier_is_asked_of_it() -> None:
     assert asked["topics"][0]["partitions"][0]["fetch_offset"] == 40
 
 
+async def test_the_log_names_the_partition_whose_reader_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.tier.answers = {12: NotAvailable("a node has still to copy it")}
+    (one,) = await scene.fetch(12)
+    assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.counts.not_available_answers == 1
+    assert "orders-0" in caplog.text
+    assert "a node has still to copy it" in caplog.text
+
+
 async def test_a_lost_range_is_no_gap_before_a_leader_said_what_it_has() -> None:
     scene = Scene(None, reachable=False)
     scene.tier.answers = {12: LOST}
