@@ -54,7 +54,9 @@ async def assigned_replicas(
 async def fetch_batches(
     connection: Connection, partition: TopicIdPartition, offset: int, *, bytes_max: int
 ) -> Batches | OutOfRange | BrokerError:
-    """The broker's batches from `offset` on; at least one, however large."""
+    """The broker's batches from `offset` on, up to `bytes_max`, but at least one if there is any.
+    OutOfRange: the offset is outside the replica's log.
+    """
     wanted = FetchPartition(
         partition=i32(partition.partition),
         fetch_offset=i64(offset),

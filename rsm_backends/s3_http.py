@@ -130,4 +130,4 @@ class BlockingHttpSession:
 
 def _check_left(left: int) -> None:
     if left < 0:
-        raise ResponseParserError(f"it is longer than {ANSWER_BYTES_MAX} bytes")
+        raise ResponseParserError(f"the answer is longer than {ANSWER_BYTES_MAX} bytes")

@@ -209,7 +209,8 @@ class _Source:
             self.in_place = stat.S_ISLNK(self._path.lstat().st_mode)
         except FileNotFoundError:
             raise InvalidRequest(
-                f"part {part.number} of {shown(key)} was not stored as named", field="parts"
+                f"part {part.number} of {shown(key)} was not stored with this size and CRC32C",
+                field="parts",
             ) from None
         self.position = (part.number - 1) * _stride(folder) if self.in_place else 0
 

@@ -188,7 +188,7 @@ class ClaimResetRequest(Wire):
         Field(description="`cut_offsets` of the next claim after a reset.", examples=[250_000]),
     ]
     dry_run: Annotated[
-        StrictBool, Field(description="True: change nothing, and tell the effect.")
+        StrictBool, Field(description="True: change nothing, and show the effect.")
     ] = False
 
     def stands(self, state: PartitionState) -> bool:
@@ -263,7 +263,7 @@ class ModeRequest(Wire):
         ),
     ] = None
     dry_run: Annotated[
-        StrictBool, Field(description="True: change nothing, and tell the effect.")
+        StrictBool, Field(description="True: change nothing, and show the effect.")
     ] = False
 
     @property

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/node", tags=["node"])
 
 @router.get("/switches", summary="Kill switches of this node: copying and deleting")
 async def describe_switches(context: Context) -> SwitchesView:
-    """A topic's own switches are in its policy."""
+    """The pauses set on this node. A topic's own are in its policy."""
     return await _view(context)
 
 

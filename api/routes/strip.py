@@ -37,8 +37,8 @@ async def strip(
         int, Query(ge=2, le=POINTS_MAX, description="The most pieces in the answer."), Whole
     ] = POINTS_DEFAULT,
 ) -> StripView:
-    """Every piece if there are no more than `points`; else the pieces at `points` evenly spaced
-    places.
+    """The pieces, which are readable ranges of segments: all if there are at most `points`, else
+    those at `points` evenly spaced offsets.
     """
     state = context.manager.partition_state(tip)
     if state is None:

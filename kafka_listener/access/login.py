@@ -69,8 +69,8 @@ class Login:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The mechanisms that the settings accept. `is_private`: nobody can eavesdrop, as the client's
-    connection and its twin are each encrypted or stay on the machine.
+    """The mechanisms that the settings accept. `is_private`: no other machine can eavesdrop, since
+    the client's connection and its twin are each encrypted or stay on this machine.
     """
 
     mechanisms: tuple[str, ...] = MECHANISMS

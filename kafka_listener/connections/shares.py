@@ -20,8 +20,8 @@ SLICE = 100
 PARTITION_BYTES = 40
 """The approximate size of a partition in a message without records."""
 FIRST_BYTES = 64 << 10
-"""The bytes that every answer may have, whatever room is left. A connection that waits for records
-counts with so many.
+"""The bytes that every answer may have, whatever room is left; a connection that waits for records
+counts with them, too.
 """
 FREE_PARTS = 8
 """An answer takes at most the free room divided by this: a client that is slow to read its answers
@@ -59,8 +59,8 @@ class Turns:
             start = end
 
     async def apart(self, partitions: int, work: Callable[[], Found]) -> Found:
-        """The result of pure work on so many partitions. Work that would take several turns is done
-        in a thread, so that the loop goes on meanwhile.
+        """Do pure work on a number of partitions. Work of more than one turn is done in a thread,
+        so that the loop continues meanwhile.
         """
         if partitions <= SLICE:
             return work()

@@ -48,8 +48,8 @@ def tier_is_asked(timestamp: int) -> bool:
 
 
 def leader_is_asked(timestamp: int, tier: FoundOffset | None) -> bool:
-    """True unless the tier's answer holds for the whole log, of which the tier has the
-    older part.
+    """True unless the tier's answer is valid for the whole log, of which the tier has the older
+    part.
     """
     return tier is None or timestamp == MAX_TIMESTAMP
 
@@ -193,7 +193,7 @@ def refuse_epochs(answer: Values, body: Values, refused: Mapping[str, ErrorCode]
 
 
 def with_epoch_ends(answer: Values, tier: Mapping[TopicPartition, EpochEnd]) -> None:
-    """Replace the leader's ends by the tier's, which are of epochs below the leader's epoch
+    """Replace the leader's ends by the tier's, for epochs older than those in the leader's epoch
     cache.
     """
     for topic in answer["topics"]:

@@ -29,7 +29,8 @@ TopicsOption = Annotated[
     list[str] | None, typer.Option("--topic", help="A topic; may be repeated.")
 ]
 TopicPatternOption = Annotated[
-    str | None, typer.Option(help="Instead: all topics that match this regular expression.")
+    str | None,
+    typer.Option(help="Instead of --topic: all topics that match this regular expression."),
 ]
 PartitionsOption = Annotated[
     list[int] | None,

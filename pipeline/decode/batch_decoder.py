@@ -133,8 +133,8 @@ class BatchDecoder:
                 return
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Ends the input and returns the remaining rows. CorruptData inside a wanted batch, and for
-        zeros in the place of one.
+        """End the input and return the remaining rows. CorruptData if the input ends within a batch
+        that the slice needs, or in zeros.
         """
         if not self._done:
             self._scanner.finish()

@@ -211,7 +211,7 @@ def check_options(options: ExportOptions, tier: Mapping[str, str]) -> None:
         raise InvalidRequest(
             "has no effect here: a folder of Parquet files without days takes every record whose "
             "key and value are not decoded. Leave it out, or give --value-format, --key-format, "
-            "--partition-by-day or another --format",
+            "--partition-by-day or a different --format",
             field="--on-error",
         )
     if options.table_format != "iceberg":

@@ -114,7 +114,9 @@ class KafkaAddress:
     properties: Mapping[str, str] = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Raise InvalidRequest for properties that would break the promises of this file."""
+        """Raise InvalidRequest for properties that would break exactly-once or the fencing of
+        writers.
+        """
         for name in ("transactional.id", "group.id", "acks", "enable.idempotence"):
             if name in self.properties:
                 raise InvalidRequest(
@@ -179,8 +181,8 @@ def committed_offsets(consumer: Consumer, asked: list[TopicPartition]) -> list[T
 def committed_progress(
     address: KafkaAddress, topic: str, partitions: Iterable[int], owner: str
 ) -> dict[int, Progress]:
-    """The progress of the partitions that have been begun. Only a preview: the answer of
-    `take_over` counts, after earlier writers are fenced.
+    """The progress of the partitions whose restore has begun. Only a preview: the result of
+    `take_over`, after earlier writers are fenced, is the valid one.
     """
     settings: dict[str, str | int | float | bool] = {
         **_quiet(address),
@@ -264,7 +266,7 @@ class PartitionWriter:
         return None
 
     def end_offset(self) -> int:
-        """The end offset of the target (exclusive), below which no later record will be."""
+        """The end offset of the target (exclusive): later records get offsets at or above it."""
         return self._bounds()[1]
 
     def send(self, record: KafkaRecord) -> None:
@@ -286,7 +288,8 @@ class PartitionWriter:
                 silent_s = 0.0 if moved else silent_s + POLL_S
                 if silent_s > SILENCE_DEADLINE_S:
                     raise RetryLater(
-                        f"{self._name}: no record was acknowledged for {SILENCE_DEADLINE_S} s"
+                        f"{self._name}: no record was acknowledged for {SILENCE_DEADLINE_S} s: "
+                        "check the target's brokers, then run it again"
                     )
             self._producer.poll(0)
             self._raise_failure()
@@ -381,7 +384,10 @@ def read_partition(
 def _watermarks(consumer: Consumer, where: TopicPartition) -> tuple[int, int]:
     bounds = consumer.get_watermark_offsets(where, timeout=REQUEST_DEADLINE_S)
     if bounds is None:
-        raise RetryLater(f"{where.topic}-{where.partition}: no answer in {REQUEST_DEADLINE_S} s")
+        raise RetryLater(
+            f"{where.topic}-{where.partition}: no answer in {REQUEST_DEADLINE_S} s: check the "
+            "cluster's brokers, then run it again"
+        )
     return bounds
 
 
@@ -399,7 +405,10 @@ def _until_end(consumer: Consumer, name: str) -> Iterator[KafkaRecord]:
                 return
             elif not error.retriable():
                 raise KafkaException(error)
-    raise RetryLater(f"{name}: no record arrived for {SILENCE_DEADLINE_S} s")
+    raise RetryLater(
+        f"{name}: no record arrived for {SILENCE_DEADLINE_S} s: check the cluster's brokers, then "
+        "run it again"
+    )
 
 
 def _record(message: Message) -> KafkaRecord:

@@ -104,9 +104,9 @@ def _check_absent(
     *,
     quiet_ok: bool,
 ) -> None:
-    """Raise NotFound for a partition that was deleted, for one without a segment that `assign`
-    names unless `quiet_ok`, and for a named topic of which no partition has any. A partition
-    has a folder from its first upload on, also if that never ends: it is as empty as before.
+    """Raise NotFound for a partition that was deleted, for one without a finished segment that
+    `assign` names unless `quiet_ok`, and for a named topic none of whose partitions has one. A
+    folder alone shows no records: it exists from the first upload on, even if that never finishes.
     """
     for partition in absent:
         if partition not in tier.unfinished:

@@ -227,8 +227,8 @@ def _hold(facts: RetentionFacts) -> str | None:
     if hold is None:
         return None
     return (
-        f"{hold.who} took back what it had marked, and holds it until the topic has another "
-        "retention or `strandline trash release` ends that"
+        f"{hold.who} took back what it had marked; it is on hold until the topic's retention "
+        "changes, or `strandline trash release` ends the hold"
     )
 
 

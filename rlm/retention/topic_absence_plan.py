@@ -68,8 +68,8 @@ def plan_absence(
         return AbsencePlan(
             absent,
             frozenset(),
-            f"{len(absent)} of {len(topic_ids)} topics are unknown to the brokers, {beyond}: is "
-            "this another cluster, or was it made anew? Nothing is marked; mark with `strandline "
-            "topics delete` what was really deleted",
+            f"{len(absent)} of {len(topic_ids)} topics are unknown to the brokers, {beyond}: this "
+            "is a different cluster, or it was made anew. Nothing is marked; mark topics that "
+            "were really deleted with `strandline topics delete`",
         )
     return AbsencePlan(absent, gone)

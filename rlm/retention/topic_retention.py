@@ -163,5 +163,5 @@ def retention_in_force(
             f"{trouble or 'the broker was not asked since'}"
         )
     elif known.last_s - known.first_s < SETTLE_S:
-        held_back = f"the configs of {topic} count once they stood for {SETTLE_S:g} s"
+        held_back = f"the configs of {topic} apply once they are unchanged for {SETTLE_S:g} s"
     return RetentionInForce(taken, source, held_back)

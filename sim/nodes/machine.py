@@ -203,7 +203,7 @@ class Machine:
         self.lost = False
         self.to_be_formatted = False
         self.acknowledged = 0, 0
-        """Epoch and end of the log that it last said to have."""
+        """The epoch and end of its log that it last reported."""
         self.knows_pre_vote = True
         self.level_known = world.faults.level_known()
         self.disk = MachineDisk(self)
@@ -216,7 +216,7 @@ class Machine:
         return Voter(self.key, (Endpoint(LISTENER_NAME, f"node-{self.key.node_id}", PORT),))
 
     def format_anew(self, directory_id: Uuid) -> None:
-        """Replace the disk as an operator does: to the quorum this is another replica."""
+        """Replace the disk as an operator does: for the quorum this is a different replica."""
         assert self.process is None
         self.key = ReplicaKey(self.key.node_id, str(directory_id))
         self.disk = MachineDisk(self)
@@ -237,7 +237,7 @@ class Machine:
         self.world.auditor.forgets_its_votes(self)
 
     def take_back(self, process: Process) -> None:
-        """Note that nobody counts on what this log no longer has."""
+        """Note that no leader counts any more on records that this log has lost."""
         has = process.copy.last_epoch, process.copy.end_offset
         self.acknowledged = min(self.acknowledged, has)
 
@@ -344,7 +344,7 @@ class Machine:
         assert process is not None
         process.log = log
         process.server = DriverServer(log, now_ms=self.now_ms)
-        # Recovery has read it; who looks on may, whatever cannot be read since.
+        # Recovery has read the log, so the audit may, even if a file can't be read since.
         bad, self.disk.bad = self.disk.bad, set()
         process.copy.read(log)
         self.disk.bad = bad

@@ -106,7 +106,7 @@ class Admins:
         self._spawn(process, partial(self._set_policy, process, topic, policy))
 
     def follow(self, process: Process, topic: str, *, follow: bool) -> None:
-        """Follow DeleteRecords on the broker from now on, or no more."""
+        """Follow DeleteRecords on the broker from now on, or stop doing so."""
         self._spawn(process, partial(self._follow, process, topic, follow))
 
     def delete(self, process: Process, tip: TopicIdPartition) -> None:
@@ -155,7 +155,7 @@ class Admins:
         await manager.set_topic_policy(change, deadline_s=DEADLINE_S)
 
     def _followed(self, topic: str, policy: TopicPolicy) -> bool:
-        """The policy's present choice, which a new retention keeps."""
+        """The policy's present `follow_delete_records`, which a new retention keeps."""
         return policy.counts_for(self._topic_id(topic)).follow_delete_records
 
     def _topic_id(self, topic: str) -> Uuid:
@@ -187,8 +187,8 @@ class Admins:
 
 
 def _has(partition: Partition, missing: Offsets) -> bool:
-    """True if a replica's disk has a batch of these offsets, with another one in the same file:
-    where its broker sends lone ones only, nothing may prove its place.
+    """True if a replica's disk has a batch of these offsets, and a second batch in the same file:
+    if its broker sends only lone batches, the place of one can't be proven.
     """
     for replica in partition.replicas.values():
         there = [

@@ -32,7 +32,7 @@ class LocalDamage:
         self._world.schedule.after(1 + self._random.randrange(2 * PERIOD_MS), self.begin)
 
     def stop(self) -> None:
-        """Nothing more is harmed."""
+        """Stop: cause no further damage."""
         self._goes_on = False
 
     def _harm(self) -> None:

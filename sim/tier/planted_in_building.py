@@ -1,4 +1,4 @@
-"""Planted bugs in what followers and new leaders are told of the tier."""
+"""Planted bugs in the answers about the tier to followers and new leaders."""
 
 from __future__ import annotations
 

@@ -30,8 +30,8 @@ UNKNOWN_OFFSET = -1
 
 
 class Marked(NamedTuple):
-    """A mark that nobody has taken back. Its last record was committed at metadata offset
-    `marked_at`, at `at_ms`.
+    """A mark that was not taken back. Its last record was committed at metadata offset `marked_at`,
+    at `at_ms`.
     """
 
     offset: int
@@ -120,7 +120,7 @@ class TrashAudit:
         here.keep([*others, Marked(record.offset, self._offset, now_ms, trash_ms)], self._offset)
 
     def taken_back(self, record: ExpiryTakenBack) -> None:
-        """Forget the marks: from here on readers get what they hid."""
+        """Forget the marks: from here on readers get the records that they hid."""
         tip, here = record.partition, self.of(record.partition)
         self._stands_still(tip, record)
         self._check(
@@ -135,8 +135,8 @@ class TrashAudit:
         here.changed_at = self._offset if record.hold else UNKNOWN_OFFSET
 
     def log_start(self, record: LogStart, start: int) -> None:
-        """Check that retention moved a log start from `start` only behind marks which stood for
-        their time, or which an admin emptied.
+        """Check that retention moved a log start from `start` only past marks whose time was over,
+        or that an admin emptied.
         """
         tip, here = record.partition, self.of(record.partition)
         if record.mark_offset is None and self._world.following.is_on:
@@ -170,9 +170,7 @@ class TrashAudit:
         )
 
     def committed(self, offset: int, tip: TopicIdPartition) -> None:
-        """Check the partition behind an accepted record about it, and remember where readers
-        start.
-        """
+        """Check the partition after an accepted record about it, and note where readers start."""
         state, here = self._state(tip), self.of(tip)
         if state is None:
             self._of.pop(tip)
@@ -206,7 +204,7 @@ class TrashAudit:
     # ---- readers
 
     def starts_within(self, tip: TopicIdPartition, span: tuple[int, int]) -> list[Start]:
-        """Each start that stood while a view went over the metadata offsets of `span`."""
+        """Each start that was in force while a view went over the metadata offsets of `span`."""
         starts = self.of(tip).starts
         stood = [each for each in starts if each.since <= span[0]][-1:]
         return stood + [each for each in starts if span[0] < each.since <= span[1]]
@@ -224,8 +222,9 @@ class TrashAudit:
 
 
 def _cut_at(before: Epochs, after: Epochs) -> int:
-    """The first offset that another leader wrote, by the lineage: no mark was about that record.
-    Heads count from where both are known. An earlier lineage that comes back may go on behind it.
+    """The first offset that a different leader wrote, by the lineage: no mark was about that
+    record. Heads count from where both are known. An earlier lineage that comes back may continue
+    after it.
     """
     if not before or not after:
         return OFFSET_MAX
@@ -238,7 +237,7 @@ def _cut_at(before: Epochs, after: Epochs) -> int:
 
 
 def _settled(marks: list[Marked], log_start: int, end: int) -> list[Marked]:
-    """The marks above the log start, none of them above the end of what is there."""
+    """The marks above the log start, lowered to the end of the log."""
     left: list[Marked] = []
     lowest = log_start
     for mark in marks:

@@ -79,7 +79,7 @@ async def _examine(settings: Settings) -> tuple[Examination, str | None]:
         )
     if settings.kafka.broker in ("", ANNOUNCED):
         raise InvalidRequest(
-            "set it to host:port of this node's own broker: no plug-in tells it before the move",
+            "set it to host:port of this node's own broker: no plug-in reports it before the move",
             field="kafka.broker",
         )
     view = open_broker_view(

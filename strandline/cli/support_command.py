@@ -150,7 +150,7 @@ def _node_sources(loaded: LoadedSettings, url: str | None, token_file: Path | No
         Source("config.json", "every setting, and where its value came from",
                lambda: as_json(settings_document(loaded))),
         Source("doctor.json", "what `strandline doctor` finds", doctor),
-        Source("node/cluster.json", f"who {address} is, totals", lambda: ask("/v1/cluster")),
+        Source("node/cluster.json", f"identity of {address}, totals", lambda: ask("/v1/cluster")),
         Source("node/quorum.json", "its metadata log", lambda: ask("/v1/quorum")),
         Source("node/partitions.json", "its partitions, and why they wait", partitions),
         Source("node/topics.json", "its topics, with their policies", topics),

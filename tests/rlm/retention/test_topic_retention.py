@@ -67,7 +67,7 @@ def test_a_policy_that_sets_any_retention_wins_as_a_whole(policy: TopicPolicy) -
             replace(SETTLED, config=replace(WEEK, cleanup_policy="compact")),
             "cleanup.policy=compact",
         ),
-        (KnownConfig(WEEK, NOW_S - SETTLE_S + 1, NOW_S), "count once they stood"),
+        (KnownConfig(WEEK, NOW_S - SETTLE_S + 1, NOW_S), "apply once they are unchanged"),
         (KnownConfig(WEEK, 0, NOW_S - AGE_MAX_S - 1), "old and may have changed: the broker is"),
     ],
 )
@@ -92,7 +92,7 @@ async def test_the_last_answer_stands_while_the_broker_is_away_and_a_new_one_has
     assert rules.in_force("orders", ZERO_UUID).held_back is None
     broker.config = replace(WEEK, retention_ms=1)
     await rules.refresh(["orders"])
-    assert "count once they stood" in str(rules.in_force("orders", ZERO_UUID).held_back)
+    assert "apply once they are unchanged" in str(rules.in_force("orders", ZERO_UUID).held_back)
     await rules.refresh(["others"])
     assert "not asked" in str(rules.in_force("orders", ZERO_UUID).held_back)
 
@@ -146,7 +146,7 @@ def test_a_node_expires_by_the_configs_and_says_so(tmp_path: Path) -> None:
             expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
             plan = await expirer.plan(log.partition)
             assert plan.whose == "the topic's Kafka configs"
-            assert "count once they stood" in str(plan.held_back)
+            assert "apply once they are unchanged" in str(plan.held_back)
             await expirer.run_pass()
             keep = TopicPolicyChange("orders", TopicPolicy(retention_ms=10**15), -1)
             offset = await node.metadata.set_topic_policy(keep)
