@@ -93,12 +93,12 @@ class BatchScanner:
 
     @property
     def position(self) -> int:
-        """The position of the next batch: behind the last run given."""
+        """The position of the next batch: after the last run returned."""
         return self._position
 
     @property
     def ends_in_zeros(self) -> bool:
-        """True if zeros stand behind the last batch, which no sealed segment has."""
+        """True if zeros follow the last batch, which no sealed segment has."""
         return self._in_zero_tail
 
     def feed(self, data: Buffer) -> Iterator[ScannedBatch]:

@@ -105,7 +105,7 @@ def _gunzip(data: memoryview, bytes_max: int) -> bytes:
                 raise CompressionError("the gzip stream ends before its end mark")
             at += len(piece)
             try:
-                while piece and not member.eof:  # zlib leaves a tail even behind the end
+                while piece and not member.eof:  # zlib leaves a tail even after the end
                     output.add(member.decompress(piece, output.step_bytes()))
                     piece = member.unconsumed_tail
             except zlib.error as error:

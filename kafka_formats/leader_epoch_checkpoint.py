@@ -93,7 +93,7 @@ def truncate_from_start(epochs: Epochs, offset: int) -> Epochs:
 
 
 def truncate_from_end(epochs: Epochs, offset: int) -> Epochs:
-    """Cut the tail: epochs that start at or behind `offset` are gone. Below 0 nothing is cut."""
+    """Remove the epochs that start at or above `offset`. Below 0 nothing is removed."""
     if offset < 0:
         return epochs
     return tuple(entry for entry in epochs if entry.start_offset < offset)

@@ -61,7 +61,7 @@ class OffsetIndex:
         return self._positions[slot - 1] if slot else 0
 
     def upper_bound_offset(self, position: int) -> int | None:
-        """Offset of the first entry at or behind `position`; None if no entry lies there.
+        """Offset of the first entry at or after `position`; None if no entry lies there.
 
         No batch that starts before `position` holds an offset above it.
         """

@@ -121,7 +121,7 @@ def _properties(data: bytes, source: str) -> Iterator[tuple[int, str, str]]:
     """(position, key, value) of every line of a Java properties file without continued lines."""
     position = 0
     for raw in data.split(b"\n"):
-        # As in Java: white space before a key is dropped, behind a value it belongs to the value.
+        # As in Java: white space before a key is dropped, after a value it belongs to the value.
         line = raw.decode("latin-1").lstrip(" \t\f\r").rstrip("\r")
         if line and not line.startswith(_COMMENTS):
             key, value = _split(line, source, position)

@@ -362,7 +362,7 @@ def encode_batch(
 ) -> bytes:
     """Encode one batch. Offsets ascend from `base_offset` on; gaps are legal.
 
-    `last_offset` may lie behind the last record, and must be given for a batch without records
+    `last_offset` may lie after the last record, and must be given for a batch without records
     (compaction leaves such). With `log_append_time_ms` every record is read back with that time. A
     value that does not fit its field is an InvalidRequest.
     """
@@ -401,7 +401,7 @@ def encode_batch(
 def seal_batch(
     fields: tuple[int, ...], body: bytes, *, base_offset: int, leader_epoch: int
 ) -> bytes:
-    """The batch of encoded records, `body`. `fields` are the header's fields behind the CRC, in
+    """The batch of encoded records, `body`. `fields` are the header's fields after the CRC, in
     its order. InvalidRequest if one of them does not fit.
     """
     try:

@@ -1,7 +1,7 @@
 """`.timeindex`: the largest timestamp up to a point of the segment, and the offset that has it.
 
 12-byte entries: int64 timestamp in ms, int32 offset relative to the segment's base. A record with a
-larger timestamp than an entry's lies behind that entry's offset. Source: Kafka's TimeIndex.
+larger timestamp than an entry's lies after that entry's offset. Source: Kafka's TimeIndex.
 """
 
 from __future__ import annotations

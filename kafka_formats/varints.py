@@ -1,7 +1,7 @@
 """Zig-zag varints of records: small numbers of either sign in few bytes, low seven bits first.
 
 Source: Kafka's ByteUtils. The readers work on `bytes` and a position and return the value and the
-position behind it; the short cases, nearly all of them, come first.
+position after it; the short cases, nearly all of them, come first.
 """
 
 from __future__ import annotations

@@ -141,10 +141,10 @@ class WorkTable:
             await self._scan(cancel_lost)
 
     async def look_at(self, asked: Collection[TopicIdPartition]) -> frozenset[TopicIdPartition]:
-        """Look at some announced partitions alone, one such look at a time, while a look at all
-        may be under way. The result are those that it counts for. Rows of others, of which it
-        found out too little, stay as they are; so do those of another mode, since the hold may be
-        at work on their files.
+        """Look at the announced partitions `asked`, one such look at a time, while a look at all
+        may be under way. Returns the partitions about which it found out enough. The rows of the
+        others stay as they are; so do those of a different mode, since the hold may be using their
+        files.
         """
         self._looks = number = self._looks + 1
         ended = self._scanner.announced.look_begins()
