@@ -3,8 +3,9 @@
 
 A policy that sets any retention wins over all configs, for the topic id that it was set for. A
 config is never guessed: while the broker does not answer, the last answer is valid up to AGE_MAX_S;
-without one, nothing expires. An answer is used only after SETTLE_S: the broker is asked by name,
-and the configs of a new topic of that name must not expire its predecessor's data.
+without one, nothing expires. The broker is asked by name, and the configs of a new topic of that
+name must not expire its predecessor's data: an answer is used only after SETTLE_S, and only for the
+topic whose id the broker has for the name.
 """
 
 from __future__ import annotations
@@ -50,6 +51,9 @@ class ConfigPort(Protocol):
     async def topic_configs(self, topics: Sequence[str]) -> dict[str, TopicConfig | NoAnswer]:
         """Effective configs."""
 
+    async def topic_ids(self, topics: Sequence[str]) -> dict[str, Uuid | NoAnswer]:
+        """The broker's topic id of each topic; empty if the broker has no topic ids."""
+
 
 @dataclass(slots=True)
 class RetentionRules:
@@ -73,11 +77,14 @@ class RetentionRules:
 
 @dataclass(frozen=True, slots=True)
 class KnownConfig:
-    """An answer, with the monotonic times at which it was first and last given."""
+    """An answer, with the monotonic times at which it was first and last given. `topic_id`: the
+    topic that it is about; None if the broker has no topic ids.
+    """
 
     config: TopicConfig
     first_s: float
     last_s: float
+    topic_id: Uuid | None = None
 
 
 @dataclass(slots=True)
@@ -112,6 +119,7 @@ class ByTopicConfig(RetentionRules):
     def in_force(self, topic: str, topic_id: Uuid) -> RetentionInForce:
         return retention_in_force(
             topic,
+            topic_id,
             self.policy_of(topic, topic_id),
             self.known.get(topic),
             self.trouble.get(topic),
@@ -120,22 +128,32 @@ class ByTopicConfig(RetentionRules):
 
     async def _ask(self, topics: Sequence[str]) -> None:
         answers = await self.broker.topic_configs(topics)
+        # Asked last: a topic that was made again in between has to settle, as its id is new.
+        ids = await self.broker.topic_ids(topics)
         now = self.monotonic()
         self.asked_s |= dict.fromkeys(topics, now)
         for topic in topics:
-            answer = answers.get(topic)
-            if isinstance(answer, TopicConfig):
-                before = self.known.get(topic)
-                same = before is not None and before.config == answer
-                first = before.first_s if same and before is not None else now
-                self.known[topic] = KnownConfig(answer, first, now)
+            answer, topic_id = answers.get(topic), ids.get(topic)
+            if answer is None:
+                self.trouble[topic] = "the broker left it out"
+            elif isinstance(answer, NoAnswer):
+                self.trouble[topic] = answer.reason
+            elif isinstance(topic_id, NoAnswer):
+                self.trouble[topic] = topic_id.reason
             else:
-                text = "the broker left it out" if answer is None else answer.reason
-                self.trouble[topic] = text
+                found, before = KnownConfig(answer, now, now, topic_id), self.known.get(topic)
+                if before is not None and (before.config, before.topic_id) == (answer, topic_id):
+                    found = replace(found, first_s=before.first_s)
+                self.known[topic] = found
 
 
 def retention_in_force(
-    topic: str, policy: TopicPolicy, known: KnownConfig | None, trouble: str | None, now_s: float
+    topic: str,
+    topic_id: Uuid,
+    policy: TopicPolicy,
+    known: KnownConfig | None,
+    trouble: str | None,
+    now_s: float,
 ) -> RetentionInForce:
     """The retention in force. Nothing expires while anything about it is uncertain."""
     if (policy.retention_ms, policy.retention_bytes) != (UNLIMITED, UNLIMITED):
@@ -144,6 +162,12 @@ def retention_in_force(
     if known is None:
         why = trouble or "the broker was not asked yet"
         return RetentionInForce(policy, source, f"the configs of {topic} are not known: {why}")
+    if known.topic_id not in (None, topic_id):
+        return RetentionInForce(
+            policy, source,
+            f"the broker has {topic} as another topic, with the id {known.topic_id}: its configs "
+            f"say nothing of this one, {topic_id}",
+        )  # fmt: skip
     config = known.config
     if config.cleanup_policy not in CLEANUP_POLICIES:
         return RetentionInForce(

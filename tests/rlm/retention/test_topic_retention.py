@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.kafka_uuid import ZERO_UUID
+from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from rlm.leadership.leadership import Leads, NoAnswer, TopicConfig
 from rlm.retention.expirer import no_trouble
 from rlm.retention.topic_retention import (
@@ -35,7 +35,7 @@ SETTLED = KnownConfig(WEEK, NOW_S - SETTLE_S, NOW_S)
 def in_force(
     known: KnownConfig | None, policy: TopicPolicy = NONE, trouble: str | None = None
 ) -> RetentionInForce:
-    return retention_in_force("orders", policy, known, trouble, NOW_S)
+    return retention_in_force("orders", ZERO_UUID, policy, known, trouble, NOW_S)
 
 
 def test_the_configs_count_where_no_policy_sets_a_retention() -> None:
@@ -127,6 +127,65 @@ def test_a_topic_made_again_expires_nothing_of_one_whose_directory_cannot_be_rea
             expirer.look_trouble = no_trouble
             await expirer.run_pass()
             assert node.finished(log.partition) == []
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("said", [Uuid(b"another topic id"), NoAnswer("it does not tell")])
+def test_a_topic_made_again_expires_nothing_of_one_whose_directory_stays(
+    tmp_path: Path, said: Uuid | NoAnswer
+) -> None:
+    """A full disk: the broker takes the log directory offline, and its files stay readable. The
+    topic is deleted and made again, with fewer partitions and a short retention.
+    """
+    log = KafkaLog.create(new_log_dir(tmp_path / "kafka"), "orders", entries=((0, 0),))
+    log.write(0, 10, 20, 30, end=35)
+    is_it = {"orders": log.partition.topic_id}
+    broker = FakeBroker({("orders", 0): Leads(0, 35)}, WEEK, ids=dict(is_it))
+
+    async def main() -> None:
+        async with new_world(tmp_path, (log.log_dir,)).boot(broker=broker) as node:
+            await node.remote_log.run_once()
+            ambient, expirer = virtual_ambient(), node.parts.expirer
+            expirer.rules = ByTopicConfig(node.metadata.topic_policy, broker, ambient.monotonic)
+            broker.words[("orders", 0)] = NoAnswer("unknown_topic_or_partition")
+            broker.ids["orders"], broker.config = said, replace(WEEK, retention_ms=0)
+            for _ in range(3):
+                await node.remote_log.run_once()
+                await expirer.run_pass()
+                await ambient.sleep(SETTLE_S + 1)
+            assert len(node.finished(log.partition)) == 3
+            by = expirer.rules.in_force("orders", log.partition.topic_id)
+            assert by.held_back is not None
+            assert by.policy.retention_ms == -1
+            broker.ids = dict(is_it)
+            for _ in range(2):
+                await expirer.run_pass()
+                await ambient.sleep(SETTLE_S + 1)
+            await expirer.run_pass()
+            assert node.finished(log.partition) == []
+
+    run_virtually(main)
+
+
+def test_a_topic_made_again_with_the_same_configs_has_to_settle_too() -> None:
+    """Configs and id are two answers: between them the topic may have been made again."""
+    now, broker = [0.0], FakeBroker(config=WEEK, ids={"orders": ZERO_UUID})
+    rules, new = (
+        ByTopicConfig(lambda _, __: NONE, broker, lambda: now[0]),
+        Uuid(b"another topic id"),
+    )
+
+    async def main() -> None:
+        await rules.refresh(["orders"])
+        now[0] += SETTLE_S
+        await rules.refresh(["orders"])
+        assert rules.in_force("orders", ZERO_UUID).held_back is None
+        assert "another topic" in str(rules.in_force("orders", new).held_back)
+        broker.ids["orders"] = new
+        await rules.refresh(["orders"])
+        assert "count once they stood" in str(rules.in_force("orders", new).held_back)
+        assert "another topic" in str(rules.in_force("orders", ZERO_UUID).held_back)
 
     run_virtually(main)
 
