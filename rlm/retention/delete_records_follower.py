@@ -123,9 +123,12 @@ class DeleteRecordsFollower:
         )
         again = await self.broker.local_log_start(names)
         leads = await self.broker.leadership(names)
+        ids = await self.broker.topic_ids(sorted({tip.topic for tip in asked}))
         looks = {}
         for tip, each in asked.items():
             name = tip.topic, tip.partition
+            if ids.get(tip.topic, tip.topic_id) != tip.topic_id:
+                continue  # a deleted topic's directory stays where its log directory is offline
             there, before, after = listed.get(tip), led.get(name), leads.get(name)
             start = heard.get(name)
             ours = each.work.claim is not None and each.work.claim.token == each.claim.token

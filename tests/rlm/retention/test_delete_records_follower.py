@@ -131,6 +131,27 @@ def test_a_log_start_that_was_there_at_the_first_look_is_not_followed(tmp_path: 
     run_virtually(main)
 
 
+@pytest.mark.parametrize("said", [Uuid(bytes(15) + b"\x33"), NoAnswer("it is away")])
+def test_a_topic_made_again_beside_a_directory_that_stays_says_nothing_about_it(
+    tmp_path: Path, said: Uuid | NoAnswer
+) -> None:
+    """Its log directory is offline and can be read; the new one is not in `kafka.log_dirs`."""
+    log = three_segments(tmp_path)
+
+    async def main() -> None:
+        async with copied(tmp_path, log) as (node, broker, follower):
+            await follower.run_pass()
+            broker.ids = {"orders": said}
+            broker.local_start = LocalLogStart(15, 1)
+            await follower.run_pass()
+            assert log_start(node, log) == 0
+            broker.ids = {"orders": log.partition.topic_id}
+            await follower.run_pass()
+            assert log_start(node, log) == 15
+
+    run_virtually(main)
+
+
 def test_a_topic_that_was_made_again_says_nothing_about_the_one_before(tmp_path: Path) -> None:
     log = three_segments(tmp_path)
 
