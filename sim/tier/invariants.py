@@ -26,6 +26,7 @@ from rlmm.records.control_records import (
     LogStart,
     LostRange,
     PartitionClaim,
+    PartitionDeleteUndo,
     SegmentMissing,
 )
 from rlmm.records.records import MetadataRecord, decode
@@ -139,7 +140,7 @@ class Auditor:
                 self.retained.log_start(decoded, state_before)
             case ExpiryMark():
                 self.retained.marked(decoded, state_before)
-            case ExpiryTakenBack():
+            case ExpiryTakenBack() | PartitionDeleteUndo():
                 self._world.trash.audit.taken_back(decoded)
             case ClusterSetting():
                 self._world.settings.committed(record.offset)

@@ -21,11 +21,12 @@ from rlm.retention.expirer import Expirer
 from rlm.retention.mark_times import DueMark, MarksSeen
 from rlmm.apply.expiry import settle_marks
 from rlmm.apply.outcome import NO_EFFECT, Draft, Outcome, conflict, find
+from rlmm.manager.trash_writes import TrashWrites
 from rlmm.partition_state import NOTHING_EXPIRES, Expiry, ExpiryMark, PartitionState
 from rlmm.rows.queries import ServedSegment
 from rlmm.rows.reads import read_measured_time
 from rlmm.segment import OFFSET_MAX
-from sim.ground.planting import Patches, planting
+from sim.ground.planting import Patches, edited, planting
 
 TRASH_SEEDS_MAX = 60
 LONG_AGO_S = 1e6
@@ -176,6 +177,15 @@ BUGS_OF_TRASH: dict[str, Patches] = {
     ),
     "an empty deletes what was restored meanwhile": ((Expirer, "delete_records", _without_a_mark),),
     "an empty deletes nothing": ((Expirer, "delete_records", _says_so_only),),
+    "the trash of a topic that is brought back keeps its age": (
+        (
+            TrashWrites,
+            "undo_partition_delete",
+            edited(
+                TrashWrites.undo_partition_delete, "if expiry.marks:", "if expiry.marks and hold:"
+            ),
+        ),
+    ),
     "what all nodes measured counts from a mark's record on": (
         (rlmm.apply.expiry, "_mark", _counts_from_its_record),
     ),

@@ -24,6 +24,7 @@ from rlmm.rows import queries
 from rlmm.rows.expiry import find_expiry
 from rlmm.rows.reads import read_policy
 from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+from sim.tier.long_deletions import LongDeletions
 from sim.tier.trash_audit import TrashAudit
 from sim.tier.trash_look_ups import LookUps
 
@@ -60,6 +61,7 @@ class Trash:
         self._period_ms = Random(f"often {world.seed}").choice(PERIODS_MS)
         self.audit = TrashAudit(world)
         self.look_ups = LookUps(world, self.audit, self._random)
+        self.long_deletions = LongDeletions(world, is_on=is_on, mark=self._mark_deleted)
 
     def limits(self, limits: CopyLimits) -> CopyLimits:
         """Limits of the nodes, with a trash."""
@@ -78,7 +80,9 @@ class Trash:
         self._goes_on = False
 
     def heal(self, process: Process) -> None:
-        """Bring back the topics whose deletion is marked."""
+        """Bring back the topics whose deletion is marked, some of them long after."""
+        if self.long_deletions.last(process):
+            return
         brokers = self._world.brokers
         for partition in (*brokers.partitions, *brokers.deleted) if self.is_on else ():
             self._spawn(process, partial(self._undo, process, partition.tip))
@@ -149,9 +153,12 @@ class Trash:
                 if marked:
                     self._cut(random.choice(marked))
             case _:
-                self._spawn(process, partial(self._delete, process, partition.tip))
+                self._mark_deleted(process, partition.tip)
                 after_ms = random.randrange(UNDO_MS_MAX)
                 world.schedule.after(after_ms, partial(self._bring_back, partition.tip))
+
+    def _mark_deleted(self, process: Process, tip: TopicIdPartition) -> None:
+        self._spawn(process, partial(self._delete, process, tip))
 
     def _bring_back(self, tip: TopicIdPartition) -> None:
         process = self._up()
@@ -258,7 +265,7 @@ class Trash:
         manager = process.manager
         assert manager is not None
         state = manager.partition_state(tip)
-        if state is None or state.delete_state is not None or not self._goes_on:
+        if state is None or state.delete_state is not None:
             return
         self._world.note(f"an admin marks {tip} for deletion")
         step = RemotePartitionDeleteMetadata(

@@ -1,6 +1,7 @@
 """The trash seen from outside: a reference of marks, told by accepted records and true time alone.
 
-nothing_goes_before_its_time_in_the_trash  a log start follows marks that stood for their time
+nothing_goes_before_its_time_in_the_trash  a log start follows marks that stood for their time, of
+                                           a topic that was brought back since then
 an_empty_takes_what_it_was_asked_for       an admin's empty follows the mark that he looked at
 a_mark_hides_only_what_is_there            no mark is above the end of a log, also behind a cut
 readers_start_above_the_mark_at_once       and at the log start once nothing is marked
@@ -133,6 +134,13 @@ class TrashAudit:
         here.marks = []
         here.held_by = read_policy(rows, tip.topic).offset if record.hold else None
         here.changed_at = self._offset if record.hold else UNKNOWN_OFFSET
+
+    def brought_back(self, tip: TopicIdPartition) -> None:
+        """Let what is marked count from now on: nobody could take it back while the topic's
+        deletion was marked.
+        """
+        here, now_ms = self.of(tip), self._world.schedule.now_ms
+        here.marks = [mark._replace(at_ms=now_ms) for mark in here.marks]
 
     def log_start(self, record: LogStart, start: int) -> None:
         """Check that retention moved a log start from `start` only past marks whose time was over,

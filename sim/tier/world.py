@@ -428,6 +428,7 @@ class World:
         jumped = self.clocks.is_on or "clock_jump" in self.faults.kinds
         unseen_ms = self.schedule.now_ms if "crash" in self.faults.kinds else 0
         heal_ms = HEAL_AFTER_JUMPS_MS if jumped else HEAL_MS
+        heal_ms += self.trash.long_deletions.lasts_ms
         return heal_ms + unseen_ms + segments * HEAL_SEGMENT_MS
 
     def left_to_do(self) -> Iterator[str]:

@@ -143,4 +143,5 @@ SEEN_AT = {
     "a restart counts as the time that passed": 2,
     "a restore behind the log start is said to be done": 2,
     "what all nodes measured counts from a mark's record on": 4,
+    "the trash of a topic that is brought back keeps its age": 13,
 }
