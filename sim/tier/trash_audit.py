@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.partition_state import PartitionState
-from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, LogStart
+from rlmm.records.control_records import (
+    ExpiryMark,
+    ExpiryTakenBack,
+    LogStart,
+    PartitionDeleteUndo,
+)
 from rlmm.rows import queries
 from rlmm.rows.reads import read_policy
 from rlmm.segment import OFFSET_MAX
@@ -120,8 +125,13 @@ class TrashAudit:
         here.held_by = None
         here.keep([*others, Marked(record.offset, self._offset, now_ms, trash_ms)], self._offset)
 
-    def taken_back(self, record: ExpiryTakenBack) -> None:
-        """Forget the marks: from here on readers get the records that they hid."""
+    def taken_back(self, record: ExpiryTakenBack | PartitionDeleteUndo) -> None:
+        """Forget the marks: from here on readers get the records that they hid. Those of a topic
+        that is brought back count from now on.
+        """
+        if isinstance(record, PartitionDeleteUndo):
+            self._brought_back(record.partition)
+            return
         tip, here = record.partition, self.of(record.partition)
         self._stands_still(tip, record)
         self._check(
@@ -135,7 +145,7 @@ class TrashAudit:
         here.held_by = read_policy(rows, tip.topic).offset if record.hold else None
         here.changed_at = self._offset if record.hold else UNKNOWN_OFFSET
 
-    def brought_back(self, tip: TopicIdPartition) -> None:
+    def _brought_back(self, tip: TopicIdPartition) -> None:
         """Let what is marked count from now on: nobody could take it back while the topic's
         deletion was marked.
         """
