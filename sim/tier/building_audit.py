@@ -44,6 +44,7 @@ FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 class Seen:
     """The tier of a partition as a node sees it: its rows, of any state, and the log that the
     claims tell of. `first` is the first readable offset, `highest` the highest copied one.
+    `deleted` are offsets up to which DeleteRecords went.
     """
 
     first: int
@@ -51,6 +52,7 @@ class Seen:
     lost: tuple[LostOffsets, ...]
     rows: tuple[RemoteLogSegmentMetadata, ...]
     log: list[Batch]
+    deleted: frozenset[int]
 
     def serving(self, batch: Batch) -> RemoteLogSegmentMetadata | None:
         """A finished segment that has all of a batch, in the batch's own epoch."""
@@ -248,7 +250,7 @@ class BuildingAudit:
         log = self._log(tip, (*claims, asked))
         rows = tuple(queries.list_segments(process.view, tip))
         lost, start = answer.lost_ranges, answer.log_start_offset
-        after = Seen(start, answer.highest_copied_offset, lost, rows, log)
+        after = Seen(start, answer.highest_copied_offset, lost, rows, log, self._deleted(tip))
         unfinished = {row.segment_id for row in rows if row.state is not FINISHED}
         told_of = {row.segment_id for row in answer.left_overs}
         self._check(told_of == unfinished, "left_overs_are_told", f"{told}, there: {unfinished}")
@@ -329,7 +331,9 @@ class BuildingAudit:
         for each in seen.log:
             if each.base < first or each.last >= end:
                 continue
-            epoch = epoch_for_offset(epochs, each.base)
+            # What DeleteRecords left of a batch begins its epoch.
+            within = [at for at in seen.deleted if each.base < at <= each.last]
+            epoch = epoch_for_offset(epochs, max(within, default=each.base))
             self._check(
                 epoch == each.epoch,
                 "epochs_are_true",
@@ -346,7 +350,11 @@ class BuildingAudit:
         claims = self._world.auditor.claims_until(tip, process.view.applied_offset)
         highest = -1 if state.highest_copied is None else state.highest_copied[0]
         log = self._log(tip, tuple(claims))
-        return Seen(state.first_readable_offset, highest, state.lost_ranges, rows, log)
+        lost, deleted = state.lost_ranges, self._deleted(tip)
+        return Seen(state.first_readable_offset, highest, lost, rows, log, deleted)
+
+    def _deleted(self, tip: TopicIdPartition) -> frozenset[int]:
+        return frozenset(at for _, at in self._world.brokers.partition(tip).deletions)
 
     def _log(self, tip: TopicIdPartition, claims: tuple[Claimed, ...]) -> list[Batch]:
         return log_of_claims(self._world.brokers.partition(tip).truth, claims)
