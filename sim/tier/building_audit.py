@@ -357,7 +357,9 @@ class BuildingAudit:
         return frozenset(at for _, at in self._world.brokers.partition(tip).deletions)
 
     def _log(self, tip: TopicIdPartition, claims: tuple[Claimed, ...]) -> list[Batch]:
-        return log_of_claims(self._world.brokers.partition(tip).truth, claims)
+        # A new leader is not told the heads that the tier proves; its claim has them.
+        truth = self._world.brokers.partition(tip).truth
+        return log_of_claims(truth, claims, comes_back=False)
 
 
 def _built_up_to(query: FollowerFetchQuery, seen: Seen, start: int) -> int:

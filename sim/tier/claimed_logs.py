@@ -44,11 +44,13 @@ def claimed(
     return Claimed(offset, leader_epoch, min((max(begin, local_start), *news)))
 
 
-def log_of_claims(logs: Mapping[int, Sequence[Batch]], claims: Sequence[Claimed]) -> list[Batch]:
+def log_of_claims(
+    logs: Mapping[int, Sequence[Batch]], claims: Sequence[Claimed], *, comes_back: bool = True
+) -> list[Batch]:
     """The log that claims tell of, as far as they do: each from its own begin on. Below it, an
     unclean leader had not what others wrote in epochs above its own there; what it wrote above
-    theirs is in no lineage any more, where a claim tells of theirs again. `logs`: that of each
-    leader epoch.
+    theirs is in no lineage any more, where a claim tells of theirs again, unless not
+    `comes_back`. `logs`: that of each leader epoch.
     """
     found: list[Batch] = []
     open_ = [_Open(0, OFFSET_MAX, claims[-1].leader_epoch)]
@@ -63,6 +65,7 @@ def log_of_claims(logs: Mapping[int, Sequence[Batch]], claims: Sequence[Claimed]
             found += [each for each in within if each.epoch <= epoch_max]
             cut = next((each.base for each in within if each.epoch > epoch_max), end)
             below = _Open(start, begin, min(epoch_max, first_epoch))
-            left += [each for each in (below, _Open(cut, end, epoch_max)) if each.start < each.end]
+            above = _Open(cut, end if comes_back else cut, epoch_max)
+            left += [each for each in (below, above) if each.start < each.end]
         open_ = left
     return sorted(found, key=lambda each: each.base)
