@@ -84,6 +84,7 @@ class Brokers:
         partition = Partition(tip, replicas, Random(world.random.getrandbits(32)))
         for replica in replicas.values():
             replica.open_at = partition.open_at if world.holds else None
+        world.transacting.take(partition)
         self.partitions.append(partition)
         self.elect(partition, world.random.choice(sorted(replicas)), unclean=False)
         return partition

@@ -106,6 +106,7 @@ class Delegated:
         partition.is_tiered = is_tiered
         for replica in replicas.values():
             replica.open_at = partition.open_at
+        world.transacting.take(partition)
         self.partitions.append(partition)
         self.elect(partition, self.random.choice(sorted(replicas)), unclean=False)
         return partition
@@ -359,6 +360,7 @@ class Delegated:
         replica = Replica(directory, partition.tip.topic_id, self._world.now_ms)
         replica.open_at = partition.open_at
         partition.replicas[node_id] = replica
+        self._world.transacting.take(partition)
         self.hear(partition, node_id)
 
     def delete_topic(self, partition: Partition, *, delay_ms: int) -> None:

@@ -33,6 +33,9 @@ from rlmm.rows import queries
 from rlmm.rows.coverage import covering
 from rlmm.rows.reads import read_segment
 from rlmm.segment import RemoteLogSegmentMetadata, RemoteLogSegmentMetadataUpdate, SegmentState
+from sim.tier.committed_audit import COMMITTED, FOREVER, OPEN, PLAIN, units
+from sim.tier.committed_readers import consumed
+from sim.tier.decided import transactions
 from sim.tier.readers import batches_of
 from sim.tier.told_audit import ToldAuditor
 
@@ -231,14 +234,15 @@ class DelegatedAuditor:
         replica: Replica,
         offset: int,
         got: Sequence[Batch],
-        aborted: Iterable[AbortedTransaction],
+        aborted: Sequence[AbortedTransaction],
     ) -> None:
         """Check what a read_committed consumer is told of aborted transactions in what it got."""
         is_above = offset >= replica.log_start
         if not got or partition.leading is not replica or partition.deleted or not is_above:
             return
         told = {(each.first_offset, each.last_offset) for each in aborted}
-        known = {(each.base, each.last) for each in replica.batches if each.aborted}
+        by_log = {each for each in transactions(replica.batches) if each.is_aborted}
+        known = {(each.first, each.marker) for each in by_log}
         invented = [each for each in told - known if offset <= each[1] and each[0] <= got[-1].last]
         self._check(
             not invented,
@@ -253,6 +257,18 @@ class DelegatedAuditor:
                 "aborted_is_not_shown",
                 f"{batch.base} of {partition.tip} was aborted at {batch.last}, and nobody says so",
             )
+        if replica.has_transactions:
+            from_offset = [(each.producer_id, each.first_offset) for each in aborted]
+            shown = {each.data for each in consumed(got, from_offset, FOREVER)}
+            kinds = {each.data: each.kind for each in units(replica.batches)}
+            for each in got:
+                kind = kinds.get(each.data, PLAIN)
+                self._check(
+                    kind == OPEN or (each.data in shown) is (kind in (PLAIN, COMMITTED)),
+                    "aborted_is_not_shown",
+                    f"{each.base} to {each.last} of {partition.tip}, {kind}, is "
+                    f"{'shown' if each.data in shown else 'hidden'} by {aborted}",
+                )
 
     # ---- what the metadata log says
 

@@ -73,7 +73,7 @@ class Disaster:
         # What is told of a log that an unclean leader cut is judged by claims, some of which are
         # lost here; others have deeds of their own about what the metadata says.
         others = (world.delegated, world.damage, world.building, world.trash, world.cuts)
-        more = (world.following, world.settings, world.clocks)
+        more = (world.following, world.settings, world.clocks, world.transacting)
         others_on = any(each.is_on for each in (*others, *more))
         self.is_on &= "unclean" not in world.brokers.kinds and not others_on
         if self.is_on:

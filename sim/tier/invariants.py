@@ -108,6 +108,7 @@ class Auditor:
         self._world.lower_end.committed(record.offset, decoded, verdict)
         if verdict is not Verdict.ACCEPTED:
             return
+        self._world.readers.named.committed(tip)
         self.accepted[name] = self.accepted.get(name, 0) + 1
         if self._world.disaster.is_over:
             self._world.disaster.audit.committed(decoded, tip, whole_before)

@@ -9,6 +9,7 @@ from kafka_formats.record_batch import ControlType, Record, control_key, encode_
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.segment import OFFSET_MAX
+from sim.tier.decided import ABORT, last_stable
 from sim.tier.replica import ABORTED_PRODUCER, Batch, Replica
 
 RECORDS_MAX = 4
@@ -20,6 +21,7 @@ class Partition:
     """A partition. `truth` is the log of each epoch's leader: what it had at its election and wrote
     since. `deletions` are DeleteRecords, as (epoch, offset), exclusive. `is_tiered`: its brokers
     tier it themselves (remote.storage.enable). Brokers that are `behind` fetch nothing for now.
+    `has_transactions`: transactions are those of batches, and no others are begun.
     """
 
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
@@ -36,6 +38,7 @@ class Partition:
         self._decided: list[tuple[int, int]] = []
         self.deleted = False
         self.is_tiered = False
+        self.has_transactions = False
         self.random = random
         self.roll_percent = random.choice((10, 25, 60))
 
@@ -115,7 +118,37 @@ class Partition:
             )
             for each in (record, marker)
         )  # fmt: skip
-        batch = Batch(base, base + 1, self.epoch, timestamp_ms, data, aborted=True)
+        batch = Batch(base, base + 1, self.epoch, timestamp_ms, data, True, ABORTED_PRODUCER)
+        self._write(replica, batch)
+
+    def append_of(self, producer: int, timestamp_ms: int, count: int) -> None:
+        """Write records of a producer's transaction at the true leader."""
+        if (replica := self.leading) is None:
+            return
+        base = replica.end
+        records = [
+            Record(base + at, timestamp_ms, None, b"%d of producer %d" % (base + at, producer), ())
+            for at in range(count)
+        ]
+        data = encode_batch(
+            records, base_offset=base, partition_leader_epoch=self.epoch, producer_id=producer,
+            producer_epoch=0, transactional=True, base_sequence=base,
+        )  # fmt: skip
+        last = base + count - 1
+        self._write(replica, Batch(base, last, self.epoch, timestamp_ms, data, False, producer))
+
+    def append_marker(self, producer: int, timestamp_ms: int, outcome: str) -> None:
+        """Write a marker, ABORT or COMMIT, at the true leader."""
+        if (replica := self.leading) is None:
+            return
+        base = replica.end
+        key = control_key(ControlType.ABORT if outcome == ABORT else ControlType.COMMIT)
+        data = encode_batch(
+            [Record(base, timestamp_ms, key, MARKER_VALUE, ())],
+            base_offset=base, partition_leader_epoch=self.epoch, producer_id=producer,
+            producer_epoch=0, transactional=True, base_sequence=-1, control=True,
+        )  # fmt: skip
+        batch = Batch(base, base, self.epoch, timestamp_ms, data, False, producer, outcome)
         self._write(replica, batch)
 
     def _write(self, replica: Replica, batch: Batch) -> int:
@@ -173,7 +206,8 @@ class Partition:
                 self._advance(leader)
 
     def begin_transaction(self) -> None:
-        if self.open_from is None and (leader := self.leading) is not None:
+        begins = self.open_from is None and not self.has_transactions
+        if begins and (leader := self.leading) is not None:
             self.open_from = leader.end
 
     def end_transaction(self) -> None:
@@ -207,7 +241,10 @@ class Partition:
         ]
         leader.high_watermark = max(leader.high_watermark, min(ends, default=leader.end))
         stable = leader.high_watermark
-        leader.last_stable = stable if self.open_from is None else min(stable, self.open_from)
+        if self.has_transactions:
+            leader.last_stable = last_stable(leader.batches, stable)
+        else:
+            leader.last_stable = stable if self.open_from is None else min(stable, self.open_from)
 
 
 def common_end(one: Replica, other: Replica) -> int:

@@ -8,6 +8,7 @@ from kafka_formats.errors import StrandlineError
 from kafka_formats.record_batch import parse_header
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.data_plane.read_request import RecordsRequest
+from sim.tier.named_readers import NamedReaders
 from sim.tier.replica import Batch
 
 if TYPE_CHECKING:
@@ -18,12 +19,13 @@ PERIOD_MS = 4_000
 
 
 class Readers:
-    """Readers who read now and then while `on`; `done` and `failed` count reads."""
+    """Readers who read now and then while `on`; `done` and `failed` count reads; `named` ask by name."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.on = True
         self.done = self.failed = 0
+        self.named = NamedReaders(world)
 
     def begin(self) -> None:
         if not self.on:
@@ -46,6 +48,7 @@ class Readers:
         assert process.parts is not None
         assert process.view is not None
         first = process.view.applied_offset
+        self.named.ask(process)
         data = bytearray()
         try:
             async for piece in process.parts.reads.records(tip, request):

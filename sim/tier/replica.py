@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +39,7 @@ from kafka_formats.log_names import (
 from kafka_formats.producer_snapshot import ProducerState
 from kafka_formats.properties import encode_partition_metadata
 from kafka_formats.transaction_index import AbortedTransaction
+from sim.tier.decided import aborted_within, producer_states
 
 NS_PER_MS = 1_000_000
 FOREVER_MS = 1 << 50
@@ -47,8 +48,9 @@ ABORTED_PRODUCER = 7
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Offsets [base, last], as one leader wrote them. `aborted`: a batch of ABORTED_PRODUCER and
-    the marker at `last` that aborts it.
+    """Offsets [base, last], as one leader wrote them. `producer` is that of a transaction's
+    records, or of its `marker`, ABORT or COMMIT. `aborted`: a batch of ABORTED_PRODUCER and the
+    marker at `last` that aborts it.
     """
 
     base: int
@@ -57,6 +59,8 @@ class Batch:
     timestamp_ms: int
     data: bytes
     aborted: bool = False
+    producer: int = -1
+    marker: str | None = None
 
 
 class Replica:
@@ -69,6 +73,7 @@ class Replica:
     of a broker that tiers goes by `highest_copied`; Kafka's own never falls, so that an unclean
     election can make it drop what no tier has (UnifiedLog.updateHighestOffsetInRemoteStorage).
     `begun` is the highest offset where the log began, by the leader epoch that it believed in.
+    `has_transactions`: producer snapshots show those of the log's batches.
     """
 
     def __init__(self, directory: Path, topic_id: Uuid, now_ms: Callable[[], int]) -> None:
@@ -88,6 +93,7 @@ class Replica:
         self.highest_copied = -1
         self.is_removed = False
         self.begun: dict[int, int] = {}
+        self.has_transactions = False
         self._now_ms = now_ms
         self._ticks = 0
         directory.mkdir(parents=True)
@@ -150,8 +156,17 @@ class Replica:
         self._index(self.bases[-1], end)
         self.bases.append(end)
         self._path(end).touch()
-        if self.open_at is not None:
-            self._write_snapshot(end, self.open_at(end))
+        if self.has_transactions:
+            self._write_snapshot(
+                end, producer_states(each for each in self.batches if each.last < end)
+            )
+        elif self.open_at is not None:
+            first = self.open_at(end)
+            # One producer did everything.
+            who = ProducerState(
+                1, 0, 0, end - 1, 0, self._now_ms(), 0, -1 if first is None else first
+            )
+            self._write_snapshot(end, [who])
 
     def truncate(self, end: int) -> None:
         """Truncate to `end`, a border of batches."""
@@ -175,9 +190,11 @@ class Replica:
             path.write_bytes(kept)
         os.truncate(path, len(kept))
         self._stamp(path)
-        for suffix in (TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX):
+        aborted = transaction_index.encode(self.aborted(self.bases[-1], end))
+        for suffix, kept in ((TIME_INDEX_SUFFIX, b""), (TRANSACTION_INDEX_SUFFIX, aborted)):
             if path.with_suffix(suffix).exists():
-                os.truncate(path.with_suffix(suffix), 0)  # as the broker does, also through links
+                # As the broker does, also through links.
+                os.truncate(path.with_suffix(suffix), len(kept))
         self.high_watermark = min(self.high_watermark, end)
         self.last_stable = min(self.last_stable, end)
         self.log_start = min(self.log_start, end)
@@ -301,21 +318,18 @@ class Replica:
         newest = max((each.timestamp_ms, each.last) for each in self.within(base, end))
         times = time_index.encode([newest], base)
         self._path(base).with_suffix(TIME_INDEX_SUFFIX).write_bytes(times)
-        aborted = [
-            AbortedTransaction(ABORTED_PRODUCER, each.base, each.last, each.last + 1)
-            for each in self.within(base, end)
-            if each.aborted
-        ]
-        if aborted:
+        if aborted := self.aborted(base, end):
             path = self._path(base).with_suffix(TRANSACTION_INDEX_SUFFIX)
             path.write_bytes(transaction_index.encode(aborted))
 
-    def _write_snapshot(self, end: int, open_from: int | None) -> None:
-        """Write a producer snapshot as a roll there does; one producer did everything."""
-        first = -1 if open_from is None else open_from
-        who = ProducerState(1, 0, 0, end - 1, 0, self._now_ms(), 0, first)
+    def aborted(self, base: int, end: int) -> list[AbortedTransaction]:
+        """The transaction index for the markers of [base, end)."""
+        return aborted_within((each for each in self.batches if each.last < end), base)
+
+    def _write_snapshot(self, end: int, producers: Sequence[ProducerState]) -> None:
+        """Write a producer snapshot as a roll there does."""
         path = self._path(end).with_suffix(SNAPSHOT_SUFFIX)
-        path.write_bytes(producer_snapshot.encode([who]))
+        path.write_bytes(producer_snapshot.encode(producers))
         self._stamp(path)
 
     def overwrite(self, name: str, data: bytes) -> None:

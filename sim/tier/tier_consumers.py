@@ -8,7 +8,7 @@ from kafka_formats import transaction_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_formats.transaction_index import AbortedTransaction
+from kafka_formats.transaction_index import AbortedTransaction, collect
 from rlmm.segment import RemoteLogSegmentMetadata
 from sim.tier.plugin import FailedError, Plugin, ResourceNotFoundError, UnavailableError
 from sim.tier.readers import batches_of
@@ -34,7 +34,7 @@ class TierConsumers:
         self._world = world
         self._node_id = node_id
         self._plugin = plugin
-        self._transactions: dict[Uuid, tuple[AbortedTransaction, ...]] = {}
+        self._transactions: dict[tuple[Uuid, int], tuple[AbortedTransaction, ...]] = {}
 
     async def consume(self, partition: Partition, offset: int) -> int | None:
         """Read at an offset that is in the tier alone; return the offset behind what came. None:
@@ -70,20 +70,36 @@ class TierConsumers:
     async def _aborted(
         self, tip: TopicIdPartition, replica: Replica, first: int, last: int
     ) -> list[AbortedTransaction]:
-        """collectAbortedTransactions: of the segments with an index, as the metadata names them."""
+        """collectAbortedTransactions: of the segments with an index, as the metadata names them.
+        Markers may lie in later segments, or in those of the disk, where transactions have several
+        batches.
+        """
         found: list[AbortedTransaction] = []
         at: int | None = first
+        apart = replica.has_transactions
         for epoch, start in replica.epochs:
             at = max(first, start)
-            while at is not None and at <= last:
+            while at is not None and (at <= last or apart):
                 row = await self._plugin.look_up(tip, epoch, at, with_txn_index=True)
-                if row is None or row.start_offset > last:
+                if row is None or (row.start_offset > last and not apart):
                     break
-                if row.segment_id.id not in self._transactions:
-                    self._transactions[row.segment_id.id] = await self._index(row)
-                found += self._transactions[row.segment_id.id]
+                touching, is_complete = collect(await self._of(replica, row), first, last + 1)
+                found += touching
+                if is_complete and apart:
+                    return found
                 at = row.end_offset + 1
-        return found
+        return [*found, *replica.aborted(replica.bases[0], replica.end)] if apart else found
+
+    async def _of(
+        self, replica: Replica, row: RemoteLogSegmentMetadata
+    ) -> tuple[AbortedTransaction, ...]:
+        """The index of a segment. The broker keeps what it once fetched for the segment's id, also
+        over a later cut, which no node can change: with markers apart it asks again here.
+        """
+        key = row.segment_id.id, row.end_offset if replica.has_transactions else -1
+        if key not in self._transactions:
+            self._transactions[key] = await self._index(row)
+        return self._transactions[key]
 
     async def _index(self, row: RemoteLogSegmentMetadata) -> tuple[AbortedTransaction, ...]:
         """Kept on disk for good, also that there is none."""

@@ -259,7 +259,7 @@ class TieringBroker:
             size_bytes=sum(len(each.data) for each in within),
             custom_metadata=None,
             state=SegmentState.COPY_SEGMENT_STARTED,
-            txn_index_empty=not self._is_old and not any(each.aborted for each in within),
+            txn_index_empty=not self._is_old and not replica.aborted(base, end),
         )
 
     def _files(self, row: RemoteLogSegmentMetadata, replica: Replica) -> CopyFiles:

@@ -53,6 +53,7 @@ from sim.tier.result import Result
 from sim.tier.rewriting import Rewriting
 from sim.tier.scenes import Scenes
 from sim.tier.shared_log import SharedLog
+from sim.tier.transacting import Transacting
 from sim.tier.trash import Trash
 
 T = TypeVar("T")
@@ -113,6 +114,8 @@ class Plan:
     """Brokers fall behind and are elected below a log start or into a lost range, leaders are
     replaced while they record; without a plan in some seeds.
     """
+    transactions: bool = False
+    """Markers lie apart from their transactions; without a plan in some seeds."""
     rough: bool | frozenset[str] | None = None
     """Brokers that tier have awkward moments, or these; None: in some seeds of that mode."""
     looks: bool = False
@@ -166,6 +169,7 @@ class World:
         self.hold_audit = HoldAuditor(self)
         self.lower_end = LowerEndAudit(self)
         self.cuts = Cuts(self, is_on=plan.cuts if plan != Plan() else None)
+        self.transacting = Transacting(self, is_on=plan.transactions if plan != Plan() else None)
         self.log = SharedLog(self)
         self.first_looks = FirstLooks(self, is_on=plan.looks if plan != Plan() else None)
         is_on = bool(plan.delegated or plan.rough or plan.looks) if plan != Plan() else None
@@ -228,7 +232,7 @@ class World:
             self.limits = plan.limits
         if plan.hold_bytes_max is not None:
             self.hold_bytes_max = plan.hold_bytes_max
-        if self.delegated.is_on or self.settings.is_on:
+        if self.delegated.is_on or self.settings.is_on or self.transacting.is_on:
             self.hold_bytes_max = -1  # for what nodes copy alone, of topics that are never left out
 
     @property
@@ -327,7 +331,7 @@ class World:
                     self.faults, self.brokers, self.admins, self.readers, self.damage,
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                     self.settings, self.trash, self.building, self.cuts, self.disaster,
-                    self.first_looks, self.late, self.departed, self.scenes,
+                    self.first_looks, self.late, self.departed, self.scenes, self.transacting,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -386,7 +390,7 @@ class World:
         for actor in (
             self.faults, self.damage, self.local_damage, self.following, self.rewriting,
             self.settings, self.trash, self.building, self.cuts, self.clocks,
-            self.first_looks, self.late, self.departed, self.scenes,
+            self.first_looks, self.late, self.departed, self.scenes, self.transacting,
         ):  # fmt: skip
             actor.stop()
         self.admins.on = self.readers.on = False
@@ -465,10 +469,8 @@ class World:
         process = self.machine(node_id).up
         if process is None or process.remote_log is None:
             return "its node is down"
-        for page in process.remote_log.statuses():
-            if page.partition.topic == topic:
-                return f"{page}"
-        return "its node does not know it"
+        pages = (each for each in process.remote_log.statuses() if each.partition.topic == topic)
+        return str(next(pages, "its node does not know it"))
 
 
 def run(

@@ -115,6 +115,11 @@ SEEN_AT = {
     # sim.tier with scenes
     "a claim lacks the heads that the tier proves": 1,
     "a log start passes a copy under way": 15,
+    # sim.tier with transactions whose markers lie apart, and topics asked for by name
+    "an ABORT marker of a cut tail decides": 5,
+    "what a cut tail aborts reaches consumers": 2,
+    "a transaction over a lost range is committed": 2,
+    "the newest topic of a name stays": 2,
     # sim.tier with a disaster
     "a comparison finds nothing missing": 2,
     "the claims of a lost cluster stand": 2,
