@@ -17,6 +17,7 @@ from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_late as late
 from sim.tier import planted_in_looks as looks
 from sim.tier import planted_in_rough as rough
+from sim.tier import planted_in_transactions as transactions
 from sim.tier import planted_in_trash as trash
 from sim.tier.world import Plan
 from tests.sim.seen_at import SEEN_AT
@@ -71,5 +72,8 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *late.BUGS_OF_LATE,
         *cuts.BUGS_OF_CUTS,
         *disaster.BUGS_OF_DISASTER,
+        *transactions.BUGS_OF_TRANSACTIONS,
+        *transactions.BUGS_OF_CONSUMERS,
+        *transactions.BUGS_OF_NAMES,
     )
     assert SEEN_AT.keys() <= {*core.BUGS, *nodes.BUGS, *tier_bugs}
