@@ -19,7 +19,7 @@ PERIOD_MS = 4_000
 
 
 class Readers:
-    """Readers who read now and then while `on`; `done` and `failed` count reads; `named` ask by name."""
+    """Readers who read now and then while `on`, also by `named`; `done`, `failed` count reads."""
 
     def __init__(self, world: World) -> None:
         self._world = world
