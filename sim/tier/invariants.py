@@ -6,6 +6,7 @@ The source's bytes are known from `Partition.truth`; what a node says is not bel
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
@@ -68,7 +69,7 @@ class Auditor:
         self._world = world
         self.violation: InvariantError | None = None
         self.reference = Reference(self.check)
-        self.accepted: dict[str, int] = {}
+        self.accepted: Counter[str] = Counter()
         self.read_bytes = 0
         self._offset = -1
         self.ids: set[Uuid] = set()
@@ -103,13 +104,12 @@ class Auditor:
         self._offset = record.offset
         self.reference.apply(record)
         verdict = self.reference.verdicts[record.offset]
-        name = _name(decoded)
         self._world.note(f"log {record.offset}: {self._world.told(decoded)} {verdict.value}")
         self._world.lower_end.committed(record.offset, decoded, verdict)
         if verdict is not Verdict.ACCEPTED:
             return
         self._world.readers.named.committed(tip)
-        self.accepted[name] = self.accepted.get(name, 0) + 1
+        self.accepted[_name(decoded)] += 1
         if self._world.disaster.is_over:
             self._world.disaster.audit.committed(decoded, tip, whole_before)
         self._world.scenes.audit.committed(decoded, before, whole_before)

@@ -67,7 +67,7 @@ BUGS_OF_CONSUMERS: dict[str, Patches] = {
         (rlm.delegated.segment_reads, "_UNTIL", cast(Callable[..., Any], _UNTIL)),
     ),
 }
-"""Those of such a world whose brokers tier by themselves."""
+"""Bugs found by seeds of such a world whose brokers tier by themselves."""
 BUGS_OF_NAMES: dict[str, Patches] = {
     "the newest topic of a name stays": ((PartitionStates, "committed", _keep_the_newest),),
 }
