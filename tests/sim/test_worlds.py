@@ -17,6 +17,7 @@ from sim.tier import planted_in_holding as holding
 from sim.tier import planted_in_late as late
 from sim.tier import planted_in_looks as looks
 from sim.tier import planted_in_rough as rough
+from sim.tier import planted_in_scenes as scenes
 from sim.tier import planted_in_transactions as transactions
 from sim.tier import planted_in_trash as trash
 from sim.tier.world import Plan
@@ -72,6 +73,8 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *late.BUGS_OF_LATE,
         *cuts.BUGS_OF_CUTS,
         *disaster.BUGS_OF_DISASTER,
+        *scenes.BUGS_OF_SCENES,
+        *scenes.BUGS_OF_BROKER_SCENES,
         *transactions.BUGS_OF_TRANSACTIONS,
         *transactions.BUGS_OF_CONSUMERS,
         *transactions.BUGS_OF_NAMES,
