@@ -102,5 +102,15 @@ class RetentionAudit:
         )
         first = min(holding, default=behind)
         told = self._world.auditor.told(partition)
-        kept = batches_within(told, first, state.highest_copied[0] + 1)
+        end = state.highest_copied[0] + 1
+        # A claim tells of no batch whose head DeleteRecords took; segments have all of it.
+        deleted = [at for _, at in self._world.brokers.partition(partition).deletions]
+        kept = {
+            *batches_within(told, first, end),
+            *(
+                each
+                for each in batches_within(self._world.auditor.truth(partition), first, end)
+                if any(each.base < at <= each.last for at in deleted)
+            ),
+        }
         return sum(len(batch.data) for batch in kept) >= policy.retention_bytes
