@@ -63,6 +63,7 @@ class Span:
         self.process, self.partition = process, partition
         self.first = self.last = process.view.applied_offset
         self.holes: list[tuple[int, int]] = []
+        self.segments: list[tuple[int, int]] = []
         self.end = 0
         self.ends_cut = False
         self._look()
@@ -74,7 +75,8 @@ class Span:
             self.holes += [(each.start, each.end) for each in state.lost_ranges]
             if state.highest_copied is not None:
                 self.end = self.end or state.highest_copied[0] + 1
-                rows = queries.list_segments(self.process.view, self.partition.tip)
+                rows = list(queries.list_segments(self.process.view, self.partition.tip))
+                self.segments += [(row.start_offset, row.end_offset) for row in rows]
                 self.ends_cut |= any(row.start_offset < self.end <= row.end_offset for row in rows)
 
     def ends(self) -> None:
@@ -142,7 +144,9 @@ class CommittedAudit:
                 continue
             undecided += unit.last - unit.base + 1
             is_told = shown.undecided is None or undecided <= shown.undecided
-            crosses = _touches(span.holes, unit.base, unit.marker)
+            # In a cut segment with a hole behind it no COMMIT is known, as none is in an index.
+            ends = (end for start, end in span.segments if start <= unit.base <= end)
+            crosses = _touches(span.holes, unit.base, max((unit.marker, *ends)))
             self._world.auditor.check(
                 unit.kind == COMMITTED and crosses and is_told,
                 "committed_is_not_hidden",
