@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.record_batch import parse_header
 from rlmm.rows import queries
+from rlmm.segment import SegmentState
 from sim.tier.claimed_logs import log_of_claims
 from sim.tier.decided import transactions
 from sim.tier.readers import batches_of
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 PLAIN, CONTROL, COMMITTED, ABORTED, OPEN = "plain", "control", "committed", "aborted", "open"
 FOREVER = 1 << 62
+COPIED = SegmentState.COPY_SEGMENT_FINISHED
 
 
 class Shown(NamedTuple):
@@ -65,7 +67,7 @@ class Span:
         self.holes: list[tuple[int, int]] = []
         self.segments: list[tuple[int, int]] = []
         self.end = 0
-        self.ends_cut = False
+        self.ends_cut = self.is_going = False
         self._look()
 
     def _look(self) -> None:
@@ -76,6 +78,7 @@ class Span:
             if state.highest_copied is not None:
                 self.end = self.end or state.highest_copied[0] + 1
                 rows = list(queries.list_segments(self.process.view, self.partition.tip))
+                self.is_going |= any(row.state is not COPIED for row in rows)
                 self.segments += [(row.start_offset, row.end_offset) for row in rows]
                 self.ends_cut |= any(row.start_offset < self.end <= row.end_offset for row in rows)
 
@@ -157,9 +160,9 @@ class CommittedAudit:
 
     def _reads_to_the_end(self, span: Span, shown: Shown, log: Sequence[Batch]) -> None:
         """Check that a read ended only where the tier did, or before what it does not decide. A
-        last segment with a diverged tail tells no state of its producers.
+        diverged tail at the end tells no state of producers, and a segment that goes ends it, too.
         """
-        if span.ends_cut:
+        if span.ends_cut or span.is_going:
             return
         following = next((each for each in log if each.last >= shown.next_offset), None)
         if following is None or shown.next_offset >= span.end:
