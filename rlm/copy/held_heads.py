@@ -31,7 +31,9 @@ class HeadFacts:
     """The facts of a claim, before held segments are added. `proven`: the part of its `checkpoint`
     that surely belongs to the leader's history. `serves`: called with a lineage and two offsets,
     True if the tier serves an offset between them (inclusive) by that lineage. Offsets below
-    `log_start_offset` are not needed.
+    `log_start_offset` are not needed. `tiered`: called with an entry of the leader's history, gives
+    it with the lowest start that the tier proves for it, and the entries that the tier proves below
+    (`tiered_head`).
     """
 
     checkpoint: Epochs
@@ -39,6 +41,7 @@ class HeadFacts:
     recorded: Epochs
     log_start_offset: int
     serves: Callable[[Epochs, int, int], bool]
+    tiered: Callable[[EpochEntry], Epochs]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
     never claimed, and heads were cut. So a unit that joins it at an unproven epoch (one that is
     neither in the proven checkpoint nor in a unit already joined to that) may only add to it: it
     may remove no recorded epoch, and no offset that the tier serves, since segments would then be
-    deleted in favour of a unit that may itself be cut off.
+    deleted in favour of a unit that may itself be cut off. Below a unit that joins it at a proven
+    epoch the tier is asked: of its own segments those of that history have to stay, too.
     """
     if not facts.recorded or not facts.proven:
         return facts.checkpoint
@@ -81,8 +85,35 @@ def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
             elif not is_within:
                 continue
         if joint in sure:
-            sure.update(epoch for epoch, _ in unit.leader_epochs)
+            proven = _tiered_below(lineage, unit.leader_epochs[0].epoch, facts)
+            lineage = _with_entries(lineage, proven)
+            sure.update(epoch for epoch, _ in (*unit.leader_epochs, *proven))
     return facts.checkpoint if lineage == known else lineage
+
+
+def _tiered_below(lineage: Epochs, epoch: int, facts: HeadFacts) -> Epochs:
+    """The entries up to an epoch of the leader's history that the tier proves; empty if the lineage
+    has them.
+    """
+    slot = epoch_slot(lineage, epoch)
+    if slot is None:
+        return ()
+    found = facts.tiered(lineage[slot])
+    return () if found == (lineage[slot],) else found
+
+
+def _with_entries(lineage: Epochs, proven: Epochs) -> Epochs:
+    """The lineage with proven entries in place of its own up to the last of them; unchanged if the
+    two contradict each other.
+    """
+    if not proven:
+        return lineage
+    above = tuple(entry for entry in lineage if entry.epoch > proven[-1].epoch)
+    told = (*proven, *above)
+    try:
+        return merge(lineage, told, leader_epoch=told[-1].epoch, higher_epoch=True).epochs
+    except InvalidRequest:
+        return lineage
 
 
 def _may_join(join: _Join, unit: Unit, facts: HeadFacts, *, is_sure: bool) -> bool:

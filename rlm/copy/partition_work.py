@@ -251,6 +251,7 @@ class PartitionWork:
             recorded=state.lineage,
             log_start_offset=state.log_start_offset,
             serves=partial(metadata.serves_any, self.partition),
+            tiered=lambda entry: tiered_head((entry,), state.lineage, listed),
         )
         return with_held_heads(facts, self.units)
 

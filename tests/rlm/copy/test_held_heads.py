@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_formats.leader_epoch_checkpoint import Epochs
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from rlm.copy.held_heads import HeadFacts, with_held_heads
+from rlm.copy.tiered_head import tiered_head
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
 from rlmm.rows.coverage import EpochRange, ranges_in_lineage
+from rlmm.segment import RemoteLogSegmentMetadata
+from tests.rlm.copy.test_tiered_head import row
 from tests.rlm.planner_facts import PARTITION, epochs
 
 Entries = tuple[tuple[int, int], ...]
@@ -32,6 +35,7 @@ def claimed(
     proven: Entries | None = None,
     log_start: int = 0,
     served: Sequence[Served] = (),
+    rows: Sequence[RemoteLogSegmentMetadata] = (),
 ) -> Entries:
     def serves(lineage: Epochs, first: int, last: int) -> bool:
         return any(
@@ -39,9 +43,37 @@ def claimed(
             for epoch, start, end in served
         )
 
+    def tiered(entry: EpochEntry) -> Epochs:
+        def listed(epoch: int) -> list[RemoteLogSegmentMetadata]:
+            return [each for each in rows if epoch in dict(each.leader_epochs)]
+
+        return tiered_head((entry,), epochs(*recorded), listed)
+
     own = checkpoint if proven is None else proven
-    facts = HeadFacts(epochs(*checkpoint), epochs(*own), epochs(*recorded), log_start, serves)
+    facts = HeadFacts(
+        epochs(*checkpoint), epochs(*own), epochs(*recorded), log_start, serves, tiered
+    )
     return tuple((each.epoch, each.start_offset) for each in with_held_heads(facts, units))
+
+
+def test_the_tier_tells_what_lies_below_a_held_segment() -> None:
+    """A second unclean election brought the first history back, whose epochs 14 and 15 the one
+    between had cut. Local retention has cut the checkpoint up to 393, and a segment is held.
+    """
+    recorded = ((13, 308), (16, 369))
+    held = unit(381, 389, (15, 381), (17, 382), followed_by=17)
+    rows = [row(372, (13, 365), (14, 369)), row(376, (14, 373), (15, 374)), row(380, (15, 377))]
+    expected = ((13, 308), (14, 369), (15, 374), (17, 382))
+    assert claimed(recorded, held, checkpoint=((17, 393),), rows=rows) == expected
+    # A held segment below joins what the tier proved.
+    below = unit(360, 369, (12, 360), (13, 365), followed_by=14)
+    shown = claimed(((11, 300), (16, 369)), held, below, checkpoint=((17, 393),), rows=rows[1:])
+    assert shown == ((11, 300), (12, 360), (13, 365), (14, 369), (15, 374), (17, 382))
+    # A segment of a branch that does not lead to it proves nothing.
+    other = [row(376, (12, 365), (14, 369))]
+    assert claimed(recorded, held, checkpoint=((17, 393),), rows=other) == (
+        (13, 308), (15, 381), (17, 382)
+    )  # fmt: skip
 
 
 AMID = ((5, 0), (6, 100), (7, 200), (8, 300))

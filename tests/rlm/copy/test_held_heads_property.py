@@ -15,10 +15,14 @@ from hypothesis import strategies as st
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
 from rlm.copy.held_heads import HeadFacts, with_held_heads
+from rlm.copy.tiered_head import tiered_head
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalSegment
+from rlm.reconcile.lost_claims import with_lost_claims
 from rlmm.lineage import merge, within_lineage
 from rlmm.rows.coverage import EpochRange, ranges_in_lineage
+from rlmm.segment import RemoteLogSegmentMetadata
+from tests.rlm.copy.test_tiered_head import row
 from tests.rlm.planner_facts import PARTITION
 
 REPLICAS = 3
@@ -85,6 +89,7 @@ class History:
     logs: list[list[int]] = field(default_factory=lambda: [[] for _ in range(REPLICAS)])
     lineage: Epochs = ()
     rows: list[EpochRange] = field(default_factory=list)
+    copies: list[RemoteLogSegmentMetadata] = field(default_factory=list)
     units: list[Unit] = field(default_factory=list)
 
     def play(self, steps: list[Step]) -> None:
@@ -114,10 +119,11 @@ class History:
             for at, unit in enumerate(self.units)
             if step.known >> at & 1 and not (step.unproven and named & _epochs_of(unit))
         ]
-        facts = HeadFacts(own, own, self.lineage, 0, self.serves)
+        proven = with_lost_claims(own, tiered_head(own, self.lineage, self.listed))
+        facts = HeadFacts(proven, proven, self.lineage, 0, self.serves, self.tiered)
         told = with_held_heads(facts, known)
         try:
-            without = merge(self.lineage, own, leader_epoch=elected[0], higher_epoch=True).epochs
+            without = merge(self.lineage, proven, leader_epoch=elected[0], higher_epoch=True).epochs
         except InvalidRequest:
             return
         merged = merge(self.lineage, told, leader_epoch=elected[0], higher_epoch=True).epochs
@@ -137,6 +143,15 @@ class History:
             inside = _epochs(log, base, end)
             if within_lineage(base, end - 1, inside, merged, None):
                 self.rows += _parts(inside, end)
+                self.copies.append(row(end - 1, *inside))
+
+    def listed(self, epoch: int) -> list[RemoteLogSegmentMetadata]:
+        """The copies with an epoch, by their first offset in it."""
+        having = [each for each in self.copies if epoch in dict(each.leader_epochs)]
+        return sorted(having, key=lambda each: dict(each.leader_epochs)[epoch])
+
+    def tiered(self, entry: EpochEntry) -> Epochs:
+        return tiered_head((entry,), self.lineage, self.listed)
 
     def serves(self, lineage: Epochs, first: int, last: int) -> bool:
         return any(
@@ -146,9 +161,9 @@ class History:
     def served(self, lineage: Epochs) -> set[tuple[int, int]]:
         """(offset, epoch) of all that readers get."""
         return {
-            (at, row.epoch)
-            for row in self.rows
-            for start, end in ranges_in_lineage(lineage, [row])
+            (at, part.epoch)
+            for part in self.rows
+            for start, end in ranges_in_lineage(lineage, [part])
             for at in range(start, end + 1)
         }
 
