@@ -52,6 +52,7 @@ class StoreClaims:
     _log: ProblemLog = field(default_factory=lambda: ProblemLog(logger), init=False)
     _missing: dict[str, str] = field(init=False)
     _looked: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _lacking: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _task: asyncio.Task[None] | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -166,6 +167,8 @@ class StoreClaims:
             await asyncio.gather(*map(self._try, tuple(self._missing)))
             self._looked.set()
             if not self._missing:
+                self._lacking.clear()
+                await self._lacking.wait()
                 pause_s = FIRST_PAUSE_S
             await self.around.ambient.sleep(pause_s)
             pause_s = min(2 * pause_s, self.around.limits.store_retry_s)
@@ -181,6 +184,7 @@ class StoreClaims:
 
     def _is_missing(self, name: str, error: Exception) -> None:
         self._missing[name] = str(error) or type(error).__name__
+        self._lacking.set()
         self._log.failed(_looking_at(name), error)
 
 
