@@ -98,6 +98,13 @@ class DelegatedAuditor:
         """Note the log start that a leader tells its node."""
         self._told[(broker, tip)] = max(start, self._told.get((broker, tip), 0))
 
+    def finished(self, tip: TopicIdPartition) -> frozenset[Uuid]:
+        """The ids of a partition's finished segments."""
+        rows = queries.list_segments(self._world.auditor.reference.rows, tip)
+        return frozenset(
+            row.segment_id.id for row in rows if row.state is SegmentState.COPY_SEGMENT_FINISHED
+        )
+
     def counts_as_kept(self, rows: Iterable[RemoteLogSegmentMetadata], began: int) -> None:
         """Check finished segments that `retention.bytes` counts, in a run of the expiration that
         began at this log start: what lies below it would have as much again expire. Of a deleted

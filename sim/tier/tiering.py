@@ -280,15 +280,16 @@ class TieringBroker:
         tip, replica = tiered.partition.tip, self._replica(tiered)
         if not await self._is_ready(tip):
             return
-        began = replica.log_start
+        began, audit = replica.log_start, self._world.delegated.audit
+        finished = audit.finished(tip)
         rows = await self.plugin.rows(tip)
         if not rows:
             return
         listed = {each.segment_id.id for each in rows if self._counts(each)}
         counted, breached = await self._breached_size(tiered, replica, rows)
-        # One that is finished behind that list is not known to it.
-        of_then = [row for row in counted if row.segment_id.id in listed]
-        audit, cache = self._world.delegated.audit, filtered(replica.epochs)
+        # A copy that ends beside that list counts for this run (`docs/BROKER_PROTOCOL.md`).
+        of_then = [row for row in counted if row.segment_id.id in listed & finished]
+        cache = filtered(replica.epochs)
         # Others are the first that expire by size.
         audit.counts_as_kept([each for each in of_then if _begins_log(each, cache)], began)
         heard = [row for row in of_then if row.end_offset not in tiered.copying]
