@@ -30,6 +30,10 @@ LOOKS_AT_UNTOLD = 8
 """The most early looks after an announcement, while the logs of announced partitions are not known;
 after these the regular looks have to do.
 """
+ONE_CHANGE_MAX = 1_000
+"""The most partitions of an announcement that is certainly not one of several parts, which a
+plug-in makes of long ones: a part has at least three times as many.
+"""
 COUNT_WHAT_IS_DELETED = ("3.", "7.")
 """Beginnings of the Kafka versions that count them. Confluent's 7.x are Kafka 3.x."""
 
@@ -54,7 +58,7 @@ class Plugin:
     whose leadership has, or may have, changed; `on_address` with the broker's address. `moved` and
     `serves_storage`: see `foreign_objects.is_the_brokers`. `_not_looked_at`: announced partitions
     whose log is not known, with the number of the announcement. `_led_on`: those of them that the
-    broker led before, with a log that was known.
+    broker led before, with a log that was known. `_named`: partitions of the last announcement.
     """
 
     around: Surroundings
@@ -71,6 +75,7 @@ class Plugin:
     _early_looks: int = 0
     _not_looked_at: dict[TopicIdPartition, int] = field(default_factory=dict)
     _led_on: frozenset[TopicIdPartition] = frozenset()
+    _named: int = 0
 
     @property
     def session(self) -> Session | None:
@@ -108,9 +113,13 @@ class Plugin:
 
     def _leads_on(self, said: Announcement, before: Session | None) -> frozenset[TopicIdPartition]:
         """The announced leaderships that the broker had before, with a log that was known. Brokers
-        announce them again at each change of the in-sync replicas.
+        announce them again at each change of the in-sync replicas. None if the announcement has
+        several changes, as after calls that failed, or belongs to a long one in parts: of a broker
+        that followed in between, and truncated its log, it only has that it leads.
         """
-        if before is None or before.id != said.session or said.base_seq == WHOLE_SET:
+        several = said.seq - said.base_seq > 1 or self._named >= ONE_CHANGE_MAX
+        self._named = len(said.leaders) + len(said.followers) + len(said.stopped)
+        if several or before is None or before.id != said.session or said.base_seq == WHOLE_SET:
             return frozenset()
         return frozenset(
             tip

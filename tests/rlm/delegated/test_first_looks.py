@@ -15,6 +15,7 @@ import pytest
 
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.copy.scanner import TopicPartition
+from rlm.delegated.plugin import ONE_CHANGE_MAX
 from rlm.leadership.leadership import BrokerWord, Leads, NoAnswer, NotLeading
 from rlmm.partition_state import Mode
 from rlmm.records.control_records import PartitionClaim
@@ -225,11 +226,13 @@ def test_a_leader_that_goes_on_is_read_without_a_look_while_nobody_else_claimed(
             node.parts.asked_looks.look = AsyncMock()  # no look at it alone
 
             async def says(
-                *leaders: TopicIdPartition, followers: tuple[TopicIdPartition, ...] = ()
+                *leaders: TopicIdPartition,
+                followers: tuple[TopicIdPartition, ...] = (),
+                changes: int = 1,
             ) -> None:
-                plugin.seq += 1
+                base, plugin.seq = plugin.seq, plugin.seq + changes
                 said = announcement(*leaders, seq=plugin.seq)
-                said = replace(said, base_seq=plugin.seq - 1, followers=followers)
+                said = replace(said, base_seq=base, followers=followers)
                 await plugin.call("announce", plugin_bodies.announce(said))
                 await asyncio.sleep(0.05)
 
@@ -247,6 +250,21 @@ def test_a_leader_that_goes_on_is_read_without_a_look_while_nobody_else_claimed(
             await asyncio.sleep(2)
             await says(tip)
             assert await plugin.look_up(tip, 0, 5) is not None
+            # It may have followed between two changes, an unclean leader say.
+            await says(tip, changes=2)
+            assert (await refused(plugin.look_up(tip, 0, 5))).kind == "retry_later"
+            await asyncio.sleep(2)
+            await says(tip)
+            assert await plugin.look_up(tip, 0, 5) is not None
+            # Nor does a part of a long announcement show how often a partition changed.
+            many = tuple(replace(tip, partition=each) for each in range(1, ONE_CHANGE_MAX + 1))
+            await says(followers=many)
+            await says(tip)
+            assert (await refused(plugin.look_up(tip, 0, 5))).kind == "retry_later"
+            await asyncio.sleep(2)
+            await says(tip)
+            assert await plugin.look_up(tip, 0, 5) is not None
+            await says(tip)
             await node.metadata.claim_partition(
                 PartitionClaim(
                     tip, Mode.DELEGATED, 4, Incarnation(7, uuid(77), 1), 1, epochs((0, 0), (4, 8))
