@@ -72,7 +72,7 @@ def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
     if not facts.recorded or not facts.proven:
         return facts.checkpoint
     known = lineage = with_lost_claims(facts.checkpoint, facts.recorded)
-    sure = {epoch for epoch, _ in facts.proven}
+    sure, asked = {epoch for epoch, _ in facts.proven}, set[int]()
     for unit in sorted(units, key=lambda unit: unit.next_base_offset, reverse=True):
         joint = _joint(lineage, unit)
         if joint is None or unit.first_known_offset < facts.log_start_offset:
@@ -85,9 +85,13 @@ def with_held_heads(facts: HeadFacts, units: Iterable[Unit]) -> Epochs:
             elif not is_within:
                 continue
         if joint in sure:
-            proven = _tiered_below(lineage, unit.leader_epochs[0].epoch, facts)
-            lineage = _with_entries(lineage, proven)
-            sure.update(epoch for epoch, _ in (*unit.leader_epochs, *proven))
+            sure.update(epoch for epoch, _ in unit.leader_epochs)
+            first = unit.leader_epochs[0].epoch
+            if first not in asked:
+                proven = _tiered_below(lineage, first, facts)
+                lineage = _with_entries(lineage, proven)
+                asked |= {first, *(epoch for epoch, _ in proven)}
+                sure |= asked
     return facts.checkpoint if lineage == known else lineage
 
 

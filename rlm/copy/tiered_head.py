@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
-from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
+from rlmm.lineage import epoch_slot
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 
 def tiered_head(
@@ -27,13 +28,14 @@ def tiered_head(
     segment with that epoch was copied. The search ends at an epoch that the recorded lineage has
     from the same offset on, or from a lower one: it then has the epochs below too.
     """
-    starts, found = dict(recorded), list(checkpoint[:1])  # the lowest last
+    found = list(checkpoint[:1])  # the lowest last
     while found:
         epoch, start = found[-1]
         known = _known_up_to(epoch, segments(epoch))
         if not known or known[-1].start_offset > start or known[0].start_offset >= start:
             break
-        if starts.get(epoch, OFFSET_MAX) <= known[-1].start_offset:
+        slot = epoch_slot(recorded, epoch)
+        if slot is not None and recorded[slot].start_offset <= known[-1].start_offset:
             break
         found[-1:] = reversed(known)
     return tuple(reversed(found))
