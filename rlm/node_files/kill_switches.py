@@ -113,12 +113,14 @@ class KillSwitches:
         """End the pause; no effect if not paused. RetryLater: the work stays paused, because the
         file could not be written, or because it was paused again meanwhile.
         """
-        await self._steps.run(partial(self._store_resume, switch, by, why))
+        ended = self._pauses.get(switch)  # not a later pause, though this step waits for its turn
+        if ended is not None:
+            await self._steps.run(partial(self._store_resume, switch, ended, by, why))
 
-    async def _store_resume(self, switch: Switch, by: str, why: str) -> None:
-        ended = self._pauses.get(switch)
-        if ended is None:
+    async def _store_resume(self, switch: Switch, ended: Pause, by: str, why: str) -> None:
+        if self._pauses.get(switch) is None:
             return
+        self._check_still(switch, ended)
         rest = {each: pause for each, pause in self._pauses.items() if each is not switch}
         try:
             await self._store(rest)
@@ -127,14 +129,17 @@ class KillSwitches:
                 f"{switch} stays paused: {self._path} can't be written ({error.strerror}): "
                 "correct that and resume it again"
             ) from error
+        self._check_still(switch, ended)
+        # The other switch may have been turned on meanwhile.
+        self._pauses = {each: pause for each, pause in self._pauses.items() if each is not switch}
+        self._tell(AuditAction.RESUMED, switch, by, why)
+
+    def _check_still(self, switch: Switch, ended: Pause) -> None:
         if self._pauses[switch] is not ended:
             raise RetryLater(
                 f"{switch} stays paused: it was paused again meanwhile. Find out why, then "
                 "resume it again"
             )
-        # The other switch may have been turned on meanwhile.
-        self._pauses = {each: pause for each, pause in self._pauses.items() if each is not switch}
-        self._tell(AuditAction.RESUMED, switch, by, why)
 
     async def _store(self, pauses: Pauses) -> None:
         if self._path is not None:

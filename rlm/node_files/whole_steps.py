@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from kafka_formats.errors import RetryLater
+
+logger = logging.getLogger(__name__)
 
 WAITING_MAX = 100
 """Limit of the steps that wait for a disk that hangs; each may keep its caller's data."""
@@ -34,8 +37,18 @@ class WholeSteps:
         task = asyncio.ensure_future(self._in_turn(step))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            task.add_done_callback(_report)
+            raise
 
     async def _in_turn(self, step: Callable[[], Awaitable[Result]]) -> Result:
         async with self._one_at_a_time:
             return await step()
+
+
+def _report(task: asyncio.Future[Any]) -> None:
+    """Log the failure of a step whose caller gave up; nobody else gets it."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        logger.warning("a change of a file that went on without its caller failed: %s", error)

@@ -329,7 +329,16 @@ class QuorumLog:
         finishing = asyncio.ensure_future(self._finish_snapshot(writer, snapshot))
         self._finishing.add(finishing)
         finishing.add_done_callback(self._finishing.discard)
-        await asyncio.shield(finishing)
+        try:
+            await asyncio.shield(finishing)
+        except asyncio.CancelledError:
+            finishing.add_done_callback(self._report)
+            raise
+
+    def _report(self, finishing: asyncio.Future[None]) -> None:
+        """Show the failure of a snapshot whose caller gave up; nobody else gets it."""
+        if not finishing.cancelled() and (error := finishing.exception()) is not None:
+            _snapshot_failed(self.driver.troubles, error)
 
     async def _finish_snapshot(self, writer: SnapshotWriter, snapshot: CoreSnapshotId) -> None:
         def finish() -> int:
@@ -462,7 +471,7 @@ def _open_failed(metadata_directory: Path, error: OSError) -> RetryLater:
     )
 
 
-def _snapshot_failed(troubles: QuorumTroubles, error: OSError) -> RetryLater:
+def _snapshot_failed(troubles: QuorumTroubles, error: BaseException) -> RetryLater:
     text = f"the snapshot could not be written: {error}. Check the disk and its free space"
     troubles.began(SNAPSHOT, text)
     return RetryLater(text, retry_after_ms=60_000)

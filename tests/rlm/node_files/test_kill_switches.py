@@ -145,6 +145,30 @@ async def test_a_resume_given_up_on_a_slow_disk_does_not_undo_a_later_pause(
     assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None
 
 
+async def test_a_resume_that_waits_for_its_turn_does_not_undo_a_later_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It ends the pause that its caller saw, also if that gave up meanwhile."""
+    switches = switches_at(tmp_path)
+    await switches.pause(Switch.DELETING, by="ann")
+    slow = SlowDisk(monkeypatch)
+    other = asyncio.create_task(switches.pause(Switch.COPYING, by="ann"))
+    await slow.has_begun()
+    resuming = asyncio.create_task(switches.resume(Switch.DELETING, by="bob"))
+    given_up = asyncio.create_task(switches.resume(Switch.DELETING, by="bob"))
+    await asyncio.sleep(0)
+    given_up.cancel()
+    pausing = asyncio.create_task(switches.pause(Switch.DELETING, by="eve"))
+    await asyncio.sleep(0)
+    slow.go_on.set()
+    with pytest.raises(RetryLater, match="paused again"):
+        await resuming
+    await asyncio.gather(other, pausing)
+    assert switches.pause_of(Switch.DELETING) is not None
+    assert switches_at(tmp_path).pause_of(Switch.DELETING) is not None
+    assert "went on without its caller failed: deleting stays paused" in caplog.text
+
+
 async def test_a_pause_given_up_on_a_slow_disk_is_stored_nevertheless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,9 +19,10 @@ LIMITS = LogLimits(segment_bytes_max=400, retain_bytes_max=0, recent_bytes_max=0
 
 
 class SlowCut:
-    """The first cut waits in the writer's thread until `go_on` is set."""
+    """The first cut waits in the writer's thread until `go_on` is set, and may fail then."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, failure: OSError | None = None) -> None:
+        self.failure = failure
         self.begun, self.go_on = threading.Event(), threading.Event()
         monkeypatch.setattr(rlmm.quorum.quorum_log, "cut_log", self._slowly)
 
@@ -35,6 +36,8 @@ class SlowCut:
         if not self.begun.is_set():
             self.begun.set()
             assert self.go_on.wait(10)
+            if self.failure is not None:
+                raise self.failure
         return cut_log(directory, up_to, wanted, limits)
 
 
@@ -100,3 +103,22 @@ async def test_the_end_of_the_node_waits_for_it(monkeypatch: pytest.MonkeyPatch)
     assert leader.log.describe().log_start_offset > 0
     await leader.stop()
     assert leader.failures == []
+
+
+@pytest.mark.timeout(60)
+async def test_its_failure_is_shown_though_nobody_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    leader = Replica(Network(), 1, voters_of(1))
+    await leader.start(limits=LIMITS)
+    await leader_of([leader])
+    cut = SlowCut(monkeypatch, OSError(5, "Input/output error"))
+    taking = asyncio.create_task(take_snapshot(leader))
+    assert await asyncio.to_thread(cut.begun.wait, 10)
+    taking.cancel()
+    await asyncio.gather(taking, return_exceptions=True)
+    cut.go_on.set()
+    async with asyncio.timeout(10):
+        while "Input/output error" not in str(leader.log.driver.troubles.standing()):
+            await asyncio.sleep(0.01)
+    await leader.stop()
