@@ -17,6 +17,7 @@ from typing import Self
 
 import httpx
 
+from rlm.format.object_keys import cluster_marker_key
 from tests.e2e.http import PLAIN
 from tests.real.forked import ForkedProcess
 from tests.real.ports import free_ports
@@ -116,6 +117,15 @@ class NodeProcess:
         """/readyz says so."""
         self.wait_until(
             lambda: self.readiness()[0] == 200, "the node to be ready", deadline_s=START_DEADLINE_S
+        )
+
+    def wait_until_marked(self, *stores: Path) -> None:
+        """These folders have the cluster's marker: a node answers before it has looked at them."""
+        markers = [store / cluster_marker_key("") for store in stores]
+        self.wait_until(
+            lambda: all(marker.exists() for marker in markers),
+            "the stores to have a cluster marker",
+            deadline_s=START_DEADLINE_S,
         )
 
     def readiness(self) -> tuple[int, str]:

@@ -47,7 +47,8 @@ def node(spark: SparkSession, tmp_path: Path) -> NodeProcess:
         shutil.copytree(SMALL / path.name, path, dirs_exist_ok=True)
     process = NodeProcess(tmp_path / "node", settings)
     process.format()
-    process.start()  # once, so that the buckets have cluster markers
+    process.start()
+    process.wait_until_marked(*stores.values())
     process.stop()
     shutil.rmtree(tmp_path / "node" / "data")
     options = {

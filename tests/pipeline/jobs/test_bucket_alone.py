@@ -153,7 +153,8 @@ def test_a_broker_goes_on_with_what_its_bucket_tells(tmp_path: Path, spark: Spar
         shutil.rmtree(site.kafkas)  # and nobody will read the metadata topic
 
         node.format()
-        node.start()  # once, so that the bucket has a cluster marker
+        node.start()
+        node.wait_until_marked(site.bucket)
         node.stop()
         shutil.rmtree(tmp_path / "node" / "data")
         report = rebuild(spark, site.bucket, tmp_path / "out")
