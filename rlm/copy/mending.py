@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
@@ -42,6 +42,9 @@ HEAD = ".head"
 
 HERE = -1
 """The node id used for this machine's held segments among the ids of replicas."""
+
+Mending = Callable[[], Awaitable[object]]
+"""The rest of the work on a damaged segment, done after its copy slot is released."""
 
 NO_BROKER = "no broker is configured from which they could be fetched"
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -51,6 +50,7 @@ from rlm.copy.driver_parts import Brakes, Copying, Leading, Tier
 from rlm.copy.head_hole import files_wanted_from, learns_epochs, log_start_moved, on_machine
 from rlm.copy.lag import lag
 from rlm.copy.leadership_facts import leadership_facts, learn_tiered_log_start
+from rlm.copy.mending import Mending
 from rlm.copy.partition_status import CopyUnderWay
 from rlm.copy.partition_work import PartitionWork
 from rlm.copy.run_report import FailedAttempt
@@ -74,9 +74,6 @@ from rlmm.records.control_records import LogStart, LostRange
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
 logger = logging.getLogger(__name__)
-
-Mending = Callable[[], Awaitable[object]]
-"""The rest of the work on a damaged segment, done after its copy slot is released."""
 
 BY_THE_BROKER = Wait(WhyNot.DELEGATED, "its broker's own remote log manager copies and expires it")
 MENDING = "its damaged segment is surveyed and mended; a node mends one segment at a time"
@@ -271,13 +268,16 @@ class PartitionDriver:
     async def _claim(self, work: PartitionWork, leader_epoch: int) -> None:
         await self.leading.register()
         self.claim_number += 1
-        mine = self.around.identity.incarnation
-        claim = work.claim_record(mine, self.claim_number, leader_epoch, self.tier.metadata)
+        number, metadata = self.claim_number, self.tier.metadata
+        mine, deadline_s = self.around.identity.incarnation, self.around.limits.propose_deadline_s
         try:
             async with self.leading.claim_slots:
-                answer = await self.tier.metadata.claim_partition(
-                    claim, deadline_s=self.around.limits.propose_deadline_s
-                )
+                if work.may_lack_a_claim_before(leader_epoch, metadata):
+                    await metadata.catch_up(deadline_s=deadline_s)
+                if self.decision(work) != ProposeClaim(leader_epoch):
+                    return  # a scan meanwhile, or a claim that this node had not seen
+                claim = work.claim_record(mine, number, leader_epoch, metadata)
+                answer = await metadata.claim_partition(claim, deadline_s=deadline_s)
         except (Fenced, Conflict, InvalidRequest) as error:
             # Claim again only at a new epoch, or after the long pause: an admin may have acted.
             now_ms = self.around.ambient.now_ms()

@@ -25,7 +25,7 @@ from rlm.copy.partition_status import (
     StatusFacts,
     partition_status,
 )
-from rlm.copy.tiered_head import tiered_head
+from rlm.copy.tiered_head import tiered_head, with_recorded_start
 from rlm.leadership.leadership import (
     BrokerWord,
     Leads,
@@ -244,16 +244,29 @@ class PartitionWork:
         if state is None or last is None or self.mode is Mode.DELEGATED:
             return known
         listed = partial(metadata.list_remote_log_segments, self.partition)
-        known = with_lost_claims(known, tiered_head(known, state.lineage, listed))
+        stays = () if self.may_lack_a_claim_before(leader_epoch, metadata) else state.lineage
+        known = with_recorded_start(known, state.lineage)
+        known = with_lost_claims(known, tiered_head(known, stays, listed))
         facts = HeadFacts(
             checkpoint=known,
             proven=own if told else known,
             recorded=state.lineage,
             log_start_offset=state.log_start_offset,
             serves=partial(metadata.serves_any, self.partition),
-            tiered=lambda entry: tiered_head((entry,), state.lineage, listed),
+            tiered=lambda entry: tiered_head((entry,), stays, listed),
         )
         return with_held_heads(facts, self.units)
+
+    def may_lack_a_claim_before(self, leader_epoch: int, metadata: MetadataReads) -> bool:
+        """True if another node may have claimed an epoch below `leader_epoch` that the metadata
+        here do not have yet: they lag, and that claim may cut the lineage that they have.
+
+        False for a broker that tiers itself, whose claims rest on its checkpoint alone.
+        """
+        state = metadata.partition_state(self.partition)
+        last = None if state is None else state.last_claim
+        claimed = -1 if last is None else last.leader_epoch
+        return self.mode is not Mode.DELEGATED and claimed + 1 < leader_epoch
 
     @property
     def log_start_said(self) -> int:

@@ -26,7 +26,8 @@ def tiered_head(
     `segments` gives the segments that have an epoch, by their start offset in it. An epoch has one
     leader, whose log up to that epoch all replicas share, and so does the replica from which a
     segment with that epoch was copied. The search ends at an epoch that the recorded lineage has
-    from the same offset on, or from a lower one: it then has the epochs below too.
+    from the same offset on, or from a lower one: it then has the epochs below too. Without
+    `recorded` it goes on: a claim unseen here may cut that lineage before this one counts.
     """
     found = list(checkpoint[:1])  # the lowest last
     while found:
@@ -39,6 +40,17 @@ def tiered_head(
             break
         found[-1:] = reversed(known)
     return tuple(reversed(found))
+
+
+def with_recorded_start(checkpoint: Epochs, recorded: Epochs) -> Epochs:
+    """The checkpoint with its first epoch from where the recorded lineage has it, if lower.
+
+    Claims are merged so, but one that was accepted meanwhile may have cut that epoch.
+    """
+    slot = epoch_slot(recorded, checkpoint[0].epoch) if checkpoint else None
+    if slot is None or recorded[slot].start_offset >= checkpoint[0].start_offset:
+        return checkpoint
+    return (recorded[slot], *checkpoint[1:])
 
 
 def _known_up_to(epoch: int, segments: Iterable[RemoteLogSegmentMetadata]) -> Epochs:

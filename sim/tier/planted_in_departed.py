@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from rlm.delegated.sweeper import Sweeper
 from sim.ground.planting import Patches, edited, planting
 
-DEPARTED_SEEDS_MAX = 40
+DEPARTED_SEEDS_MAX = 100
 DEPARTED_EVENTS = 1_500
 
 

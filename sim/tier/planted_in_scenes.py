@@ -25,7 +25,7 @@ def _edit(owner: object, name: str, old: str, new: str) -> Patches:
 BUGS_OF_SCENES: dict[str, Callable[[], Patches]] = {
     "a claim lacks the heads that the tier proves": partial(
         _edit, PartitionWork, "epochs_to_claim",
-        "known = with_lost_claims(known, tiered_head(known, state.lineage, listed))", "del listed",
+        "known = with_lost_claims(known, tiered_head(known, stays, listed))", "del listed, stays",
     ),
     "a log start passes a copy under way": partial(
         _edit, rlm.retention.retention_plan, "_new_log_start",

@@ -259,6 +259,35 @@ def test_a_node_that_was_overtaken_is_fenced_and_deletes_nothing(
     run_virtually(main)
 
 
+def test_a_claim_that_skips_epochs_sees_all_earlier_claims_first(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A claim is made from the metadata here, which may lag behind another leader's claim."""
+
+    async def main() -> None:
+        broker = FakeBroker({ORDERS: Leads(0, 10)})
+        async with new_world(tmp_path, (orders.log_dir,)).boot(broker=broker) as node:
+            awaited: list[int] = []
+
+            async def catch_up(*, deadline_s: float) -> None:
+                awaited.append(len(node.events))
+                if len(awaited) == 2:  # what was unseen is a claim of an epoch that is newer
+                    await claim_elsewhere(node, orders, 8)
+
+            monkeypatch.setattr(node.metadata, "catch_up", catch_up)
+            await node.remote_log.run_once()
+            for epoch, waits in ((1, 0), (3, 1), (4, 1), (6, 2)):
+                orders.set_epochs((0, 0), (epoch, 25))
+                broker.words[ORDERS] = Leads(epoch, 10)
+                await node.remote_log.run_once()
+                assert len(awaited) == waits, epoch
+            claims = [each for each in node.events if isinstance(each, PartitionClaimed)]
+            assert [each.leader_epoch for each in claims] == [0, 1, 3, 4]
+            assert not any(isinstance(each, PartitionClaimed) for each in node.events[awaited[1] :])
+
+    run_virtually(main)
+
+
 def test_another_nodes_left_overs_are_cleaned_up_by_the_new_leader(
     tmp_path: Path, orders: KafkaLog
 ) -> None:

@@ -111,7 +111,7 @@ SEEN_AT = {
     "objects are deleted once, before late uploads": 2,
     "readers of a finished segment have no time": 3,
     # sim.tier with a node that goes away for good
-    "what a node that went began to delete is left to it": 4,
+    "what a node that went began to delete is left to it": 79,
     # sim.tier with scenes
     "a claim lacks the heads that the tier proves": 1,
     "a log start passes a copy under way": 15,

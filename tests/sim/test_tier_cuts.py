@@ -13,7 +13,7 @@ from sim.tier.world import Plan, run
 from tests.sim.seen_at import SEEN_AT
 from tests.sim.worlds import assert_found, fresh, held
 
-SEEDS = range(1, 13)
+SEEDS = range(1, 14)
 FRESH_SEEDS = 2
 SOAK_SEEDS = 60
 EVENTS = 2_000

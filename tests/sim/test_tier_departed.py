@@ -25,7 +25,7 @@ SOAK_SEEDS = 60
 DEPARTED = Plan(departed=True)
 TIERING = Plan(nodes=3, departed=True, delegated=True)
 """Brokers tier by themselves, and one goes amid the deletion of a topic."""
-SEED = 4
+SEED = 8
 HEAL_MS = 600_000
 
 

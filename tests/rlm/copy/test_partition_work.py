@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 
+from kafka_formats.kafka_uuid import Uuid
 from rlm.control.backoff import BackOff
 from rlm.copy.partition_work import PartitionWork
 from rlm.local_log.hold_plan import Unit
@@ -16,6 +17,7 @@ from rlm.local_log.lost_epochs import FoundEpochs
 from rlmm.lineage import merge
 from rlmm.manager.metadata_reads import MetadataReads
 from rlmm.partition_state import PartitionState
+from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 from tests.rlm.planner_facts import NOW_MS, ONE_EPOCH, PARTITION, claim, epochs, state
 
 FAILED = BackOff(1, NOW_MS + 60_000)
@@ -55,17 +57,25 @@ def test_a_held_one_backs_off_over_looks_as_well() -> None:
 
 
 class Recorded:
-    """The metadata know one state, and no segment; or one that serves everything."""
+    """The metadata know one state, and some segments; `serves`: these serve everything."""
 
-    def __init__(self, known: PartitionState, *, serves: bool = False) -> None:
+    def __init__(
+        self,
+        known: PartitionState,
+        *segments: RemoteLogSegmentMetadata,
+        serves: bool = False,
+    ) -> None:
         self._known = known
+        self._segments = segments
         self._serves = serves
 
     def partition_state(self, _partition: object) -> PartitionState:
         return self._known
 
-    def list_remote_log_segments(self, *_of: object) -> tuple[()]:
-        return ()
+    def list_remote_log_segments(
+        self, _partition: object, epoch: int
+    ) -> list[RemoteLogSegmentMetadata]:
+        return [each for each in self._segments if epoch in dict(each.leader_epochs)]
 
     def serves_any(self, *_of: object) -> bool:
         return self._serves
@@ -132,3 +142,35 @@ def test_a_claim_leaves_an_offset_that_is_served_where_a_held_segment_proves_not
 
     assert told(serves=False) == (0, 150, 240)
     assert told(serves=True) == (240,)
+
+
+def tiered(end: int, *leader_epochs: tuple[int, int]) -> RemoteLogSegmentMetadata:
+    return RemoteLogSegmentMetadata(
+        RemoteLogSegmentId(PARTITION, Uuid(bytes(16))), leader_epochs[0][1], end, 1, 1, 1,
+        leader_epochs, 100, None, SegmentState.COPY_SEGMENT_FINISHED,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("cut_at", [32, 12])
+def test_a_claim_unseen_here_takes_nothing_that_the_tier_proves(cut_at: int) -> None:
+    """Two unclean elections, and the second leader claims before it sees the first one's claim."""
+    log = replace(replica(44, 48), leader_epochs=epochs((2, 44), (4, 54)))
+    known = state(lineage=epochs((0, 0), (1, 15), (2, 36)), standing=claim(leader_epoch=2))
+    segments = tiered(20, (0, 10), (1, 15)), tiered(39, (1, 21), (2, 36)), tiered(43, (2, 40))
+    work = PartitionWork(PARTITION, local=log, lineage=known.lineage, next_offset=44)
+    told = work.epochs_to_claim(4, cast(MetadataReads, Recorded(known, *segments)))
+    unseen = (
+        (*epochs((0, 0), (1, 15)), *epochs((3, 32))) if cut_at == 32 else epochs((0, 0), (3, 12))
+    )
+    merged = merge(unseen, told, leader_epoch=4, higher_epoch=True).epochs
+    assert merged == epochs((0, 0), (1, 15), (2, 36), (4, 54))
+
+
+def test_the_recorded_start_of_its_first_epoch_stays_where_the_tier_has_nothing_of_it() -> None:
+    log = replace(replica(44, 48), leader_epochs=epochs((2, 44), (4, 54)))
+    known = state(lineage=epochs((0, 0), (1, 15), (2, 36)), standing=claim(leader_epoch=2))
+    work = PartitionWork(PARTITION, local=log, lineage=known.lineage, next_offset=44)
+    told = work.epochs_to_claim(4, cast(MetadataReads, Recorded(known)))
+    unseen = epochs((0, 0), (1, 15), (3, 32))
+    merged = merge(unseen, told, leader_epoch=4, higher_epoch=True).epochs
+    assert merged == epochs((0, 0), (1, 15), (2, 36), (4, 54))

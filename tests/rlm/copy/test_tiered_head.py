@@ -7,7 +7,7 @@ import pytest
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlm.copy.tiered_head import tiered_head
+from rlm.copy.tiered_head import tiered_head, with_recorded_start
 from rlmm.segment import RemoteLogSegmentId, RemoteLogSegmentMetadata, SegmentState
 
 TIP = TopicIdPartition("orders", Uuid(bytes(15) + b"\x07"), 0)
@@ -113,3 +113,20 @@ def test_ten_thousand_epochs_are_walked_once() -> None:
     found = tiered_head(epochs(((end, end * 10 + 5),)), (), listed)
     assert found == tuple(EpochEntry(each, each * 10) for each in range(end + 1))
     assert looks == [*range(end, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "recorded", "expected"),
+    [
+        ((), ((2, 36),), ()),
+        (((2, 44), (4, 54)), (), ((2, 44), (4, 54))),
+        (((2, 44), (4, 54)), ((0, 0), (2, 36), (3, 40)), ((2, 36), (4, 54))),
+        (((2, 44), (4, 54)), ((2, 44),), ((2, 44), (4, 54))),
+        (((2, 44), (4, 54)), ((2, 50),), ((2, 44), (4, 54))),
+        (((2, 44), (4, 54)), ((0, 0), (3, 36)), ((2, 44), (4, 54))),
+    ],
+)
+def test_the_first_epoch_keeps_the_lower_start_that_is_recorded(
+    checkpoint: Entries, recorded: Entries, expected: Entries
+) -> None:
+    assert with_recorded_start(epochs(checkpoint), epochs(recorded)) == epochs(expected)
