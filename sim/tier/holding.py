@@ -228,6 +228,12 @@ class HoldAuditor:
         taken[:] = [each for each in taken if not start <= each[0].base < end]
         if path in self._denied:
             return  # it is missed aloud, as in `denied`
+        if any(
+            each.samefile(path)
+            for each in path.parent.parent.glob(f"*/{path.name}")
+            if each != path and path.exists()
+        ):
+            return  # a file that was written to and held anew stays by its later link
         if path.exists() and _has_left(machine, path):
             end = max((batch.last + 1 for batch in batches_of(path.read_bytes())), default=start)
         unread = end not in (start, unit.next_base_offset)

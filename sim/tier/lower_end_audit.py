@@ -99,6 +99,15 @@ class LowerEndAudit:
         now_ms = self._world.schedule.now_ms
         self._answered.update(((node_id, tip), (now_ms, word)) for tip, word in words.items())
 
+    def stood_still(self, node_id: int, since_ms: int) -> None:
+        """Leave a pause of a node's process out of the age of its broker's last answers: between
+        an answer and the record that rests on it a process may stand still.
+        """
+        now_ms = self._world.schedule.now_ms
+        for asked, (at_ms, word) in self._answered.items():
+            if asked[0] == node_id and at_ms <= now_ms:
+                self._answered[asked] = min(at_ms + now_ms - since_ms, now_ms), word
+
     def restart(self, end: int) -> None:
         """Forget the claims that a disaster took: their offsets are given anew."""
         for claims in self._claims.values():

@@ -103,6 +103,7 @@ class Machine:
         self.hold_dir = log_dir.with_name(f"{log_dir.name}-hold")
         self.mending_dir = log_dir.with_name(f"{log_dir.name}-mending")
         self.repair_dir = log_dir.with_name(f"{log_dir.name}-repair")
+        self.paused_ms: int | None = None
         self.missing_bytes = 0
         self.missed_bytes_ms = -(1 << 40)
         self.boots = 0
@@ -308,8 +309,12 @@ class Machine:
     def pause(self) -> None:
         if self.process is not None:
             self.process.life.paused = True
+            self.paused_ms = self.world.schedule.now_ms
 
     def resume(self) -> None:
+        if self.paused_ms is not None:
+            self.world.lower_end.stood_still(self.node_id, self.paused_ms)
+            self.paused_ms = None
         for process in (self.process, self.twin):
             if process is not None and process.life.paused:
                 self.world.loop.resume(process.life)

@@ -303,6 +303,7 @@ class World:
         if pause_ms:
             self.note(f"{process.machine.name} stands still {name} for {pause_ms} ms")
             process.life.paused = True
+            process.machine.paused_ms = self.schedule.now_ms
             self.schedule.after(pause_ms, process.machine.resume)
             await asyncio.sleep(0)  # which ends when the process goes on
 
