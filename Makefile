@@ -70,8 +70,8 @@ e2e: tools $(READY)
 soak: tools $(READY)        ## long runs
 	$(PYTEST) -m soak -q $(call naming,soak)
 
-kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (KAFKA=4.0.2 MANAGERS=kafka CLASSES=...)
-	$(BIN)/python -m tests.kafka_suites.run $(if $(KAFKA),--kafka $(KAFKA)) $(if $(MANAGERS),--managers $(MANAGERS)) $(CLASSES)
+kafka-suites: $(VENV)/.dev   ## Kafka's own tests of tiered storage, with both managers ours (KAFKA=4.0.2 MANAGERS=kafka STORE=folder CLASSES=...)
+	$(BIN)/python -m tests.kafka_suites.run $(if $(KAFKA),--kafka $(KAFKA)) $(if $(MANAGERS),--managers $(MANAGERS)) $(if $(STORE),--store $(STORE)) $(CLASSES)
 
 $(VENV)/.mutants: requirements/mutants.txt $(VENV)/.dev
 	$(PIP) install --require-hashes -r requirements/mutants.txt

@@ -1,6 +1,7 @@
-"""`python -m tests.kafka_suites.nodes [--without-brokers] HOME CLUSTER_ID ID=LOG_DIR[,LOG_DIR]...`:
-a node beside each broker of one of Kafka's tests, and a folder as their store. Without brokers each
-leads what is in its log directories.
+"""`python -m tests.kafka_suites.nodes STORE [--without-brokers] HOME CLUSTER_ID
+ID=LOG_DIR[,LOG_DIR]...`: a node beside each broker of one of Kafka's tests. Without brokers each
+leads what is in its log directories. The file STORE has a node's settings for the store, as JSON;
+each HOME has a prefix of its own there, its last name.
 
 The log directories are formatted as the test's brokers would do it, who keep what they find.
 
@@ -11,6 +12,7 @@ so also when the test's process dies.
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 
@@ -18,7 +20,6 @@ from strandline.node import ambient
 from tests.e2e.node_process import Sections
 from tests.e2e.node_quorum import NodeQuorum
 
-STORE = "tier"
 SECTIONS: Sections = {
     "http": {"anonymous_role": "admin"},
     "copier": {
@@ -37,6 +38,7 @@ SECTIONS: Sections = {
 def main() -> None:
     """See the module."""
     parser = argparse.ArgumentParser()
+    parser.add_argument("store", type=Path)
     parser.add_argument("--without-brokers", action="store_true")
     parser.add_argument("home", type=Path)
     parser.add_argument("cluster_id")
@@ -50,9 +52,8 @@ def main() -> None:
         kafka[number] = {"log_dirs": log_dirs.split(",")}
         if not asked.without_brokers:
             kafka[number]["broker"] = "announced"
-    store = asked.home / STORE
-    store.mkdir(parents=True)
-    sections = {**SECTIONS, "stores.main": {"kind": "filesystem", "path": str(store)}}
+    store = json.loads(asked.store.read_text()) | {"prefix": f"{asked.home.name}/"}
+    sections = {**SECTIONS, "stores.main": store}
     founders = [int(number) for number in kafka]
     with NodeQuorum(asked.home, asked.cluster_id, sections, kafka, founders) as quorum:
         for node_id, node in quorum.nodes.items():

@@ -1,6 +1,6 @@
-"""`python -m tests.kafka_suites.run [--kafka VERSION] [--managers ours|kafka] [CLASS[#METHOD]...]`:
-Kafka's test classes, one JVM each, and how many tests of each ran, passed and failed. All classes
-of that version where none is named.
+"""`python -m tests.kafka_suites.run [--kafka VERSION] [--managers ours|kafka]
+[--store minio|folder] [CLASS[#METHOD]...]`: Kafka's test classes, one JVM each, and how many tests
+of each ran, passed and failed. All classes of that version where none is named.
 
 A class that ran fewer tests than it has counts as failed: a set-up that finds no test reports no
 failure either.
@@ -9,22 +9,27 @@ failure either.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import tempfile
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter
 from xml.etree import ElementTree
 
+from tests.e2e.bucket import store_settings
 from tests.real.broker_plugin import fetch_packages, plugin_jar
 from tests.real.maven import require_java
+from tests.real.minio import MinioServer
 from tests.real.toolbox import REPOSITORY, require_program
 
 PROJECT = REPOSITORY / "tests" / "kafka_suites"
 CLASS_DEADLINE_S = 5_400
 VERSIONS = ("4.3.0", "4.0.2", "3.9.2")
+STORES = ("minio", "folder")
 TESTS = {
     "TransactionsWithTieredStoreTest": (42, 41, 57),
     "OffloadAndConsumeFromLeaderTest": (2, 2, 2),
@@ -51,10 +56,13 @@ TESTS = {
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The version of Kafka; the managers: the plug-in's jar, or None for Kafka's own."""
+    """The version of Kafka; the managers: the plug-in's jar, or None for Kafka's own; the nodes'
+    store.
+    """
 
     kafka: str
     plugin: Path | None
+    store: str
 
     def due(self, name: str) -> int:
         """How many tests of a class have to run; of a part of one, any."""
@@ -87,13 +95,17 @@ def main() -> int:
     parser.add_argument(
         "--managers", choices=("ours", "kafka"), default="ours", help="kafka: to compare with"
     )
+    parser.add_argument(
+        "--store", choices=STORES, default=STORES[0], help="the nodes' store; a folder is quicker"
+    )
     parser.add_argument("classes", nargs="*", help="CLASS or CLASS#METHOD; all of the version's")
     chosen = parser.parse_args()
     unknown = [each for each in chosen.classes if each.partition("#")[0] not in TESTS]
     if unknown:
         parser.error(f"there is no class {', '.join(unknown)}; there are {', '.join(TESTS)}")
     require_java()
-    setup = Setup(chosen.kafka, plugin_jar() if chosen.managers == "ours" else None)
+    plugin = plugin_jar() if chosen.managers == "ours" else None
+    setup = Setup(chosen.kafka, plugin, chosen.store)
     well = True
     for name in chosen.classes or [each for each in TESTS if setup.due(each)]:
         counts = run(name, setup)
@@ -123,11 +135,13 @@ def run(name: str, setup: Setup) -> Counts:
     for report in reports.glob("TEST-*.xml"):
         report.unlink()
     began = perf_counter()
-    with tempfile.TemporaryDirectory(prefix="kafka-suites-") as folder:
+    with tempfile.TemporaryDirectory(prefix="kafka-suites-") as folder, ExitStack() as stack:
+        settings, objects = store_in(Path(folder) / "store", setup.store, stack)
         properties = {
             "test": name,
             "kafka.version": setup.kafka,
-            "strandline.nodes": f"{sys.executable} -m tests.kafka_suites.nodes",
+            "strandline.nodes": f"{sys.executable} -m tests.kafka_suites.nodes {settings}",
+            "strandline.store": objects,
             "strandline.repository": REPOSITORY,
             "strandline.plugin": setup.plugin or "",
             "strandline.tmp": folder,
@@ -149,6 +163,23 @@ def run(name: str, setup: Setup) -> Counts:
     if ran == 0:
         print(done.stdout[-4_000:])
     return Counts(ran, failed, left_out, perf_counter() - began)
+
+
+def store_in(home: Path, kind: str, stack: ExitStack) -> tuple[Path, Path]:
+    """A store for the nodes of all tests of a class: the file with a node's settings for it, and
+    the folder of its objects. `stack` ends it.
+    """
+    home.mkdir()
+    if kind == "minio":
+        config = stack.enter_context(MinioServer(home)).store_config
+        settings, objects = store_settings(home, config), home / "data" / config.bucket
+    else:
+        objects = home / "objects"
+        objects.mkdir()
+        settings = {"kind": "filesystem", "path": str(objects)}
+    told = home / "settings.json"
+    told.write_text(json.dumps(settings))
+    return told, objects
 
 
 def reported(reports: Path) -> tuple[int, tuple[str, ...], int]:

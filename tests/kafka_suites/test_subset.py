@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 def test_kafkas_own_test_passes_with_both_managers_ours(name: str) -> None:
     require_java()
     fetch_suites()
-    setup = Setup(VERSIONS[0], plugin_jar())
+    setup = Setup(VERSIONS[0], plugin_jar(), "minio")
     counts = run(name, setup)
     if counts.failed:  # Kafka's tests have deadlines, whatever else the machine does
         counts = run(name, setup)

@@ -10,6 +10,7 @@ import java.net.URLClassLoader;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.FileSystems;
 import java.nio.file.Files;
+import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.PathMatcher;
 import java.util.ArrayList;
@@ -137,11 +138,17 @@ public final class Nodes implements AutoCloseable {
         }
     }
 
+    /** Files of the store on its disk: an object is one, or MinIO's folder of that name has some. */
     private List<Path> objects(TopicPartition partition) {
-        String folders = "glob:**/" + partition.topic() + "-*/" + partition.partition() + "/*";
+        String folders = "glob:**/" + partition.topic() + "-*/" + partition.partition() + "/**";
         PathMatcher ofPartition = FileSystems.getDefault().getPathMatcher(folders);
-        try (Stream<Path> paths = Files.walk(home.resolve("tier"))) {
+        Path ours = Path.of(System.getProperty("strandline.store")).resolve(home.getFileName());
+        try (Stream<Path> paths = Files.walk(ours)) {
             return paths.filter(ofPartition::matches).filter(Files::isRegularFile).toList();
+        } catch (NoSuchFileException e) {
+            throw new IllegalStateException("the nodes' store has nothing at all", e);
+        } catch (UncheckedIOException e) {
+            return List.of(ours); // something was deleted while it was looked at
         } catch (IOException e) {
             throw new UncheckedIOException(e);
         }
