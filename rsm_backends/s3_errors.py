@@ -44,7 +44,6 @@ _NOT_ALLOWED = frozenset(
         "AccessDenied",
         "AccountProblem",
         "AllAccessDisabled",
-        "InvalidObjectState",
         "MethodNotAllowed",
         "ObjectLocked",
         "UnauthorizedAccess",
@@ -52,12 +51,17 @@ _NOT_ALLOWED = frozenset(
         "405",
     }
 )
+_ARCHIVED = "InvalidObjectState"
+_OF_KMS = "KMS."
+"""Begins codes that the store passes on from the key management of its encryption."""
 _CLOCK = frozenset({"RequestTimeTooSkewed", "RequestExpired"})
 _RETRY = frozenset(
     {
         "BandwidthLimitExceeded",
         "ConditionalRequestConflict",
+        "DependencyTimeoutException",
         "InternalError",
+        "KMSInternalException",
         "OperationAborted",
         "RequestTimeout",
         "RequestTimeoutException",
@@ -149,15 +153,30 @@ def error_for_code(
         )
     if code in _NOT_IMPLEMENTED:
         return InvalidRequest(f"{what}: this store does not support it ({said})")
-    if code in _RETRY or status >= 500:
+    if code.removeprefix(_OF_KMS) in _RETRY or status >= 500:
         pause_s = told_pause_s(retry_after)
         failed = f"{what}: failed for now ({said})"
         return SlowDown(failed, pause_s) if pause_s else RetryLater(failed)
+    return _refused(code, status, what, said) or InvalidRequest(f"{what}: {said}")
+
+
+def _refused(code: str, status: int, what: str, said: str) -> Refused | None:
+    """The refusal of a request that is right in itself; None: it is no such answer."""
+    if code == _ARCHIVED:
+        return Refused(
+            f"{what}: the object is archived ({said}); restore it in the store, and take archiving "
+            "of this bucket out of its lifecycle rules"
+        )
+    if code.startswith(_OF_KMS):
+        return Refused(
+            f"{what}: the bucket's KMS key can't be used ({said}); enable that key, or let the "
+            "store's user use it"
+        )
     if code in _NOT_ALLOWED or status in (401, 403):
         return Refused(
             f"{what}: not allowed ({said}); grant the store's user this right on the bucket"
         )
-    return InvalidRequest(f"{what}: {said}")
+    return None
 
 
 def _shortened(message: str) -> str:
