@@ -61,6 +61,8 @@ class RetentionAudit:
         below = [b for b in below if not any(r.start <= b.base <= r.end for r in lost)]
         tip = record.partition
         if state.mode is Mode.DELEGATED and isinstance(record, LogStart):
+            # A cut head may have claims tell of records that the leader's log never had.
+            below = [each for each in below if each in truth]
             self._world.delegated.audit.log_start_recorded(record, below)
             return
         policy = queries.topic_policy(self._world.auditor.reference.rows, tip.topic, tip.topic_id)
