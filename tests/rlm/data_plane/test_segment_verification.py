@@ -17,6 +17,7 @@ from rlm.data_plane.copy_job import CopyJob, UploadLimits
 from rlm.data_plane.segment_source import SegmentSource
 from rlm.data_plane.segment_verification import SegmentVerification, VerifiedLog
 from rlm.format.manifest import CHUNK_BYTES
+from rlm.local_log.gap_rule import MissingBatches
 from rlm.local_log.log_dir import find_partitions
 from tests.rlm.broker_files import CAPTURED, FIRST_TIMESTAMP_MS, ReplicaWriter, write_log_dir
 from tests.rlm.tier import copy_job, first_job, only_partition
@@ -196,6 +197,21 @@ def test_a_batch_over_the_border_of_two_epochs_is_corrupt_data(replica: ReplicaW
     replica._write_checkpoint()
     with pytest.raises(CorruptData, match="leader epoch"):
         verify(replace(job, leader_epochs=tuple(replica.epochs)))
+
+
+def test_a_batch_of_an_epoch_that_is_over_is_corrupt_data(replica: ReplicaWriter) -> None:
+    """The batches 10 to 19 and 25 to 29 are of epoch 0, whose leader was followed at 20."""
+    job = first_job(replica.log_dir)
+    replica.epochs = [EpochEntry(0, 0), EpochEntry(1, 20), EpochEntry(2, 30)]
+    replica._write_checkpoint()
+    with pytest.raises(CorruptData, match="offset 25 has leader epoch 0, but the lineage has 1"):
+        verify(replace(job, leader_epochs=tuple(replica.epochs)))
+
+
+def test_a_gap_is_told_by_its_first_and_last_offset(replica: ReplicaWriter) -> None:
+    with pytest.raises(MissingBatches) as caught:
+        verify(replace(first_job(replica.log_dir), gaps_allowed=False))
+    assert caught.value.ranges == ((20, 24), (40, 42))
 
 
 def test_below_the_log_start_the_lineage_may_have_lost_its_head(replica: ReplicaWriter) -> None:

@@ -433,3 +433,12 @@ def test_nobody_claims_a_partition_that_goes(
     for record in records:
         assert not world.changed_by(record)
         assert world.verdict(record) is verdict
+
+
+def test_a_checkpoint_has_as_many_entries_as_a_claim_may_have(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_claims, "LINEAGE_EPOCHS_MAX", 3)
+    world.claim((4, 100), (5, 300), (6, 310))
+    one_more = world.a_claim([(4, 100), (5, 300), (6, 310), (7, 320)])
+    assert world.verdict(one_more) is Verdict.INVALID

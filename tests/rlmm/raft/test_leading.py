@@ -395,6 +395,15 @@ def test_a_transfer_that_cannot_be_is_refused(
     assert says in done.message
 
 
+def test_one_transfer_at_a_time() -> None:
+    story = leading()
+    story.propose(1, "a")
+    story.feed(1, TransferLeadership("first", key(2)))
+    (refused,) = story.feed(1, TransferLeadership("second", key(3)))
+    assert isinstance(refused, CommandDone)
+    assert (refused.handle, refused.error) == ("second", Error.REQUEST_TIMED_OUT)
+
+
 def test_a_clean_stop_hands_over_before_it_closes() -> None:
     story = Story()
     story.elect(1)

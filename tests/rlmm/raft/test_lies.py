@@ -170,6 +170,7 @@ VOTE = VoteRequest(3, key(2), key(1), 2, 8, pre_vote=False)
         (replace(VOTE, last_epoch=3), "wants a vote in epoch 3 for a log up to offset 8 in epoch"),
         (replace(VOTE, last_offset=-8), "wants a vote in epoch 3 for a log up to offset -8"),
         (BeginQuorumEpochRequest(2, -1, key(1)), "says that it leads epoch -1"),
+        (BeginQuorumEpochRequest(2, EPOCH_MAX + 1, key(1)), f"says that it leads epoch {2**31}"),
         (EndQuorumEpochRequest(2, -1, ()), "says that it leads epoch -1"),
         (fetch(-1, 2), "fetches in epoch 2 behind offset -1 in epoch 2"),
         (fetch(8, -1), "fetches in epoch 2 behind offset 8 in epoch -1"),
@@ -187,6 +188,13 @@ def test_what_no_replica_would_ask_is_refused_and_said(asked: PeerRequest, said:
     assert line.startswith(f"node 2 {said}")
     assert "which cannot be: refused. Its data directory is damaged, or it is another" in line
     assert (story.role(1), story.cores[1].epoch) == (Role.LEADER, 2)
+
+
+def test_the_last_epoch_has_a_leader() -> None:
+    story = leading_two_epochs()
+    answer = story.request(1, BeginQuorumEpochRequest(2, EPOCH_MAX, key(1)))
+    assert getattr(answer, "error", None) is Error.NONE
+    assert (story.role(1), story.cores[1].epoch) == (Role.FOLLOWER, EPOCH_MAX)
 
 
 @pytest.mark.parametrize(

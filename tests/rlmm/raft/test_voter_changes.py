@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from rlmm.raft.actions import (
+    CommandDone,
     PersistedState,
     Role,
     RoleChanged,
@@ -10,7 +11,7 @@ from rlmm.raft.actions import (
     TruncateTo,
     VotersChanged,
 )
-from rlmm.raft.events import RequestReceived, ResponseReceived
+from rlmm.raft.events import RequestReceived, ResponseReceived, TransferLeadership
 from rlmm.raft.messages import (
     AddVoterRequest,
     EndQuorumEpochRequest,
@@ -104,6 +105,19 @@ def test_only_one_change_at_a_time() -> None:
     ask(story, RemoveVoterRequest(key(3), 5000))
     story.settle()
     assert ids(story) == [1, 2, 4]
+
+
+def test_a_change_of_voters_lets_no_transfer_begin() -> None:
+    story = with_observer()
+    ask(story, add())
+    (refused,) = [
+        each
+        for each in story.feed(1, TransferLeadership("t", key(2)))
+        if isinstance(each, CommandDone)
+    ]
+    assert refused.error is Error.REQUEST_TIMED_OUT
+    story.settle()
+    assert (story.role(1), ids(story)) == (Role.LEADER, [1, 2, 3, 4])
 
 
 def test_a_change_waits_for_a_commit_in_the_leaders_own_epoch() -> None:
