@@ -98,6 +98,12 @@ def test_the_first_claim_records_the_local_log_start_when_nothing_was_ever_copie
     assert step == RecordLogStart(57, 3)
 
 
+def test_files_that_the_log_start_passed_and_are_wanted_still_come_above_it() -> None:
+    partition = state(lineage=epochs((0, 0), (3, 40)), log_start=-1, next_offset=-1)
+    known = facts(log(0, 100, 200), 300, partition, local_start=57)
+    assert plan(replace(known, files_wanted_from=10)) == RecordLogStart(10, 0)
+
+
 def test_a_log_start_below_the_first_epoch_belongs_to_that_epoch() -> None:
     partition = state(lineage=epochs((4, 120)), log_start=-1, next_offset=-1)
     assert plan(facts(log(100, 200), 300, partition)) == RecordLogStart(100, 4)

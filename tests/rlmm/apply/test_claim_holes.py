@@ -31,6 +31,15 @@ def test_a_head_that_becomes_known_leaves_no_silent_hole() -> None:
     assert world.serving(4, 550) == 1
 
 
+def test_a_hole_from_the_first_offset_on_is_recorded_whole() -> None:
+    world = World()
+    world.leads((5, 0))
+    taken_over(world, (4, 100), (6, 200))
+    world.copy(1, 0, 199, [(4, 0)])
+    taken_over(world, (3, 20), (4, 50), (6, 200), (7, 300))
+    assert world.lost() == [(0, 49)]
+
+
 def test_holes_that_are_recorded_already_keep_their_reason() -> None:
     world = World()
     world.leads((5, 500))

@@ -289,6 +289,14 @@ def test_a_stopped_node_comes_back_by_its_next_start_alone(world: World) -> None
     assert world.verdict(stopped) is Verdict.CONFLICT, "of the life before"
 
 
+def test_node_ids_begin_at_zero(world: World) -> None:
+    first = Incarnation(0, Uuid(b"a-directory-of-0"), 1)
+    world.accept(NodeRegistration(first))
+    known = find_node(world.rows, 0)
+    assert known is not None
+    world.accept(NodeStopped(first, known.boot_offset))
+
+
 def test_a_removed_node_keeps_what_its_row_says_of_claims(world: World) -> None:
     world.accept(NodeRegistration(WIPED))
     remove = NodeRemoved(1, node(world).boot_offset)

@@ -14,7 +14,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.record_batch import Record, encode_batch, iter_records
 from rlmm.log import snapshot_files
 from rlmm.log.disk import remove_files
-from rlmm.log.quorum_records import Voter
+from rlmm.log.quorum_records import Voter, encode_snapshot_header
 from rlmm.log.snapshot_files import (
     BATCH_BYTES_TARGET,
     PART_SUFFIX,
@@ -215,6 +215,7 @@ def test_the_bootstrap_snapshot_names_the_voters(disk: CrashDisk) -> None:
     path = write_bootstrap_snapshot(disk, DIRECTORY, VOTERS)
     assert path.name == snapshot_file_name(SnapshotId(0, 0))
     assert snapshot_voters(disk, path) == VOTERS
+    assert encode_snapshot_header(0) in disk.read(path), "it has no record, so no time of one"
 
 
 def test_a_missing_bootstrap_snapshot_is_corrupt_data(disk: CrashDisk) -> None:

@@ -12,6 +12,7 @@ from rlmm.raft.actions import (
     Role,
     RoleChanged,
     SendRequest,
+    SendResponse,
     ShutdownDone,
     WaitersDone,
     WaitersFailed,
@@ -295,6 +296,18 @@ def test_a_leader_whose_disk_syncs_nothing_resigns_though_followers_commit() -> 
     assert all(isinstance(each, EndQuorumEpochRequest) for each in told)
 
 
+def test_the_flush_of_a_log_that_was_replaced_is_no_sign_that_the_disk_works() -> None:
+    story = leading()
+    acknowledge(story, 2, 3)
+    story.propose(1, "a")
+    story.tick(1, story.settings.check_quorum_ms - 1)
+    acknowledge(story, 2, 4)
+    generation = story.cores[1].replica.log.generation
+    story.feed(1, FlushCompleted(1, 4, generation - 1))
+    story.tick(1, 1)
+    assert story.role(1) is Role.RESIGNED
+
+
 def test_a_slow_disk_that_gets_on_and_a_sole_voters_are_waited_for() -> None:
     story = leading()
     acknowledge(story, 2, 3)
@@ -393,6 +406,19 @@ def test_a_transfer_that_cannot_be_is_refused(
     assert isinstance(done, CommandDone)
     assert done.error is error
     assert says in done.message
+
+
+def test_the_fetch_by_which_the_target_has_all_ends_the_leadership() -> None:
+    story = leading()
+    story.propose(1, "a")
+    story.feed(1, TransferLeadership("t", key(2)))
+    story.flush(1)
+    assert story.role(1) is Role.LEADER
+    acknowledge(story, 2, story.cores[1].log_end_offset)
+    assert story.role(1) is Role.RESIGNED
+    (answer,) = [a.response for a in story.said[1] if isinstance(a, SendResponse)][-1:]
+    assert isinstance(answer, FetchResponse)
+    assert answer.error is Error.NOT_LEADER_OR_FOLLOWER
 
 
 def test_one_transfer_at_a_time() -> None:
