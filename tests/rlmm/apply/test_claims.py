@@ -223,13 +223,14 @@ def test_a_cut_forgets_the_lost_ranges_of_the_tail(world: World) -> None:
     assert world.state.next_offset == 300
 
 
-def test_what_a_later_leader_has_below_a_log_start_is_not_passed_over() -> None:
+@pytest.mark.parametrize("own", [200, 0])
+def test_what_a_later_leader_has_below_a_log_start_is_not_passed_over(own: int) -> None:
     """Nothing was copied: where the log began and what was lost is one leader's word."""
     world = World()
     world.claim((4, 100))
     world.log_start(300, 4)
     world.accept(world.a_lost_range(300, 349))
-    world.accept(replace(world.a_claim([(4, 100), (5, 400)]), local_log_start_offset=200))
+    world.accept(replace(world.a_claim([(4, 100), (5, 400)]), local_log_start_offset=own))
     state = world.state
     assert (state.log_start_offset, state.next_offset, state.lost_ranges) == (-1, -1, ())
 

@@ -107,6 +107,17 @@ def test_only_one_change_at_a_time() -> None:
     assert ids(story) == [1, 2, 4]
 
 
+def test_a_change_that_no_majority_commits_in_time_is_told_to_be_in_the_log() -> None:
+    story = with_observer()
+    story.drop()
+    ask(story, add(wait_ms=300))
+    for _ in range(4):
+        story.tick(1, 100)
+    (timed_out,) = answers(story)
+    assert timed_out.error is Error.REQUEST_TIMED_OUT
+    assert "is in the log and not committed" in timed_out.message
+
+
 def test_a_change_of_voters_lets_no_transfer_begin() -> None:
     story = with_observer()
     ask(story, add())
@@ -208,6 +219,7 @@ def test_a_new_voter_must_have_caught_up_and_time_is_bounded() -> None:
         late.tick(1, 100)
     (timed_out,) = answers(late)
     assert timed_out.error is Error.REQUEST_TIMED_OUT
+    assert "was not begun" in timed_out.message
     ask(late, RemoveVoterRequest(key(3), 5000))
     late.settle()
     assert ids(late) == [1, 2]
