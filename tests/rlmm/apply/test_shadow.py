@@ -243,6 +243,7 @@ def test_impossible_reports_are_invalid(world: MigrationWorld) -> None:
         a_report(world, positions=(TopicPosition(3, 1),)),
         a_report(world, positions=(TopicPosition(1, 1), TopicPosition(1, 2))),
         a_report(world, positions=(TopicPosition(0, -1),)),
+        a_report(world, positions=(TopicPosition(0, 1, -2),)),
         a_report(world, positions=(TopicPosition(0, 1, world.offset + 50),)),
     ):
         assert world.verdict(wrong) is Verdict.INVALID, wrong
