@@ -45,8 +45,13 @@ def plan_record_deletion(
             reason="MODE",
         )
     if state.delete_state is not None or state.adopting:
-        what = "is being deleted" if state.delete_state is not None else "is not adopted yet"
-        raise Conflict(f"{state.partition} {what}: its log start stays", reason="CONFLICT")
+        what = (
+            "is being deleted: its log start stays"
+            if state.delete_state is not None
+            else "was restored from a snapshot, and segments of its stores are not recorded yet: "
+            "repeat this once its leader's node has claimed it"
+        )
+        raise Conflict(f"{state.partition} {what}", reason="CONFLICT")
     if before > max(state.next_offset, state.log_start_offset):
         raise InvalidRequest(
             f"the tier of {state.partition} ends at offset {state.next_offset} (exclusive): name "
