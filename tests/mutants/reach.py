@@ -22,6 +22,7 @@ FOLDERS = (
     *(f"tests/rlmm/{each}" for each in ("apply", "log", "quorum", "raft", "rows", "view")),
     *(f"tests/rlm/{each}" for each in ("copy", "data_plane", "delete", "retention")),
 )
+FILES = ("tests/rlmm/test_lineage.py",)
 """Where the rules in scope have their tests; what wider tests find, seeds do too, and sooner."""
 PACKAGES = ("rlmm", "rlm")
 
@@ -44,9 +45,8 @@ class Reach:
 def reach(root: Path, data: Path, processes: int) -> Reach:
     """Run all tests in scope, `processes` at once, or read what is in the folder `data`."""
     data.mkdir(parents=True, exist_ok=True)
-    files = sorted(
-        str(each.relative_to(root)) for f in FOLDERS for each in (root / f).rglob("test_*.py")
-    )
+    found = (each for f in FOLDERS for each in (root / f).rglob("test_*.py"))
+    files = sorted((*FILES, *(str(each.relative_to(root)) for each in found)))
     shares = [files[number::processes] for number in range(processes)]
     running = [
         subprocess.Popen(

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.lineage import MergedLineage, ascending, epoch_bounds, filtered, merge, within_lineage
 from rlmm.segment import OFFSET_MAX
 from tests.rlmm.state_world import epochs
@@ -212,3 +213,9 @@ def test_bounds_of_an_epoch() -> None:
     assert epoch_bounds(lineage, 4) == (30, OFFSET_MAX)
     assert epoch_bounds(lineage, 3) is None
     assert epoch_bounds((), 0) is None
+
+
+@pytest.mark.parametrize("first", [(-1, 0), (0, -1), (-1, -1)])
+def test_no_number_of_a_lineage_is_negative(first: tuple[int, int]) -> None:
+    assert not ascending((EpochEntry(*first),))
+    assert not ascending((EpochEntry(*first), EpochEntry(1, 5)))

@@ -107,6 +107,13 @@ def test_a_retention_of_nothing_takes_both_segments(
     carry_out(of, made)
 
 
+def test_a_retention_of_nothing_takes_no_lost_range_behind_the_segments() -> None:
+    of = world()
+    add(of, 1, 0, 99)
+    of.accept(of.a_lost_range(100, 149))
+    assert plan(of, retention_bytes=0).log_start == LogStartMove(100, 0)
+
+
 def test_overlapping_segments_move_log_start_behind_the_longer_one() -> None:
     of = world()
     add(of, 1, 0, 104)

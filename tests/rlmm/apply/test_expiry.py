@@ -247,8 +247,11 @@ def test_what_is_written_behind_a_cut_is_not_hidden(world: TrashWorld) -> None:
     world.reset_claim(cut_at=150)
     world.claim((2, 0), (3, 150), node=NODE_2)
     assert world.marked == [100, 150]
+    world.reset_claim(cut_at=150)
+    world.claim((2, 0), (5, 150), node=NODE_2)
+    assert world.marked == [100, 150], "a mark at the cut itself hides nothing new"
     world.reset_claim(cut_at=100)
-    world.claim((2, 0), (4, 100))
+    world.claim((2, 0), (6, 100))
     assert world.marked == [100]
 
 

@@ -84,6 +84,11 @@ def test_nobody_else_gets_in_at_that_epoch_by_a_registration(world: World) -> No
     world.accept(world.a_claim([(4, 100), (5, 300)], node=NODE_2))
 
 
+def test_a_directory_is_remembered_once(world: World) -> None:
+    world.accept(NodeRegistration(WIPED), NodeRegistration(replace(NODE_1, boot_counter=2)))
+    assert node(world).past == ((WIPED.directory_id, 1),)
+
+
 def test_another_life_of_the_same_directory_takes_nothing_away(world: World) -> None:
     world.accept(NodeRegistration(replace(NODE_1, boot_counter=2)))
     assert world.state.claim is not None

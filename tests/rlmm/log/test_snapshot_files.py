@@ -158,6 +158,14 @@ def test_a_cut_one_is_corrupt_wherever_it_is_cut(disk: CrashDisk) -> None:
             check_snapshot(disk, path)
 
 
+def test_an_empty_file_is_corrupt_from_its_first_byte_on(disk: CrashDisk) -> None:
+    path = written(disk, ROWS)
+    disk.truncate(path, 0)
+    with pytest.raises(CorruptData) as caught:
+        list(read_snapshot(disk, path))
+    assert caught.value.position == 0
+
+
 def test_records_after_the_footer_are_corrupt(disk: CrashDisk) -> None:
     path = written(disk, ROWS)
     handle = disk.open_append(path)

@@ -16,10 +16,10 @@ from rlmm.raft.actions import (
     SendResponse,
 )
 from rlmm.raft.damaged_tail import NO_MEMORY
-from rlmm.raft.events import CommitLearned, FlushCompleted
-from rlmm.raft.messages import FetchResponse
+from rlmm.raft.events import CommitLearned, FlushCompleted, RequestReceived
+from rlmm.raft.messages import FetchRequest, FetchResponse
 from rlmm.raft.replica import InitialState
-from tests.rlmm.raft.story import Story
+from tests.rlmm.raft.story import Story, key
 
 WAIT_MS = 5
 
@@ -68,6 +68,19 @@ def test_a_fetch_that_lacks_the_news_already_waits_no_longer() -> None:
     story.tick(2, story.settings.retry_backoff_ms)
     assert fetched(story.deliver(2, 1)) == []
     (answer,) = fetched(story.tick(1, WAIT_MS))
+    assert answer.high_watermark == 4
+
+
+def test_a_fetch_that_would_wait_less_waits_no_longer_for_the_news() -> None:
+    story = Story()
+    story.elect(1)
+    story.drop()
+    story.propose(1, "a")
+    short = FetchRequest(key(3), 1, 4, 1, WAIT_MS - 3, 1 << 20, 3)
+    assert fetched(story.feed(1, RequestReceived("short", short))) == []
+    assert fetched(story.flush(1)) == []
+    assert story.cores[1].high_watermark == 4
+    (answer,) = fetched(story.tick(1, WAIT_MS - 3))
     assert answer.high_watermark == 4
 
 

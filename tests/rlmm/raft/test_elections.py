@@ -268,6 +268,10 @@ def test_a_remembered_leader_without_address_still_forbids_other_votes() -> None
             "no snapshot covers",
         ),
         (
+            InitialState(PersistedState(3), log_start_offset=1, log_end_offset=9),
+            "no snapshot covers",
+        ),
+        (
             InitialState(
                 PersistedState(3),
                 log_start_offset=5,
