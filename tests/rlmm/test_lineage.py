@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafka_formats.errors import InvalidRequest
-from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
-from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.leader_epoch_checkpoint import EpochEntry, Epochs, epoch_for_offset
 from rlmm.lineage import MergedLineage, ascending, epoch_bounds, filtered, merge, within_lineage
 from rlmm.segment import OFFSET_MAX
 from tests.rlmm.state_world import epochs
