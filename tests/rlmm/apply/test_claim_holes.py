@@ -249,3 +249,13 @@ def test_a_pause_changes_neither_log_start_nor_lost_ranges() -> None:
     world.claim((0, 150))
     after = world.state
     assert (after.log_start_offset, after.lost_ranges) == (100, before.lost_ranges)
+
+
+def test_a_broker_that_never_told_its_log_start_has_all_from_the_first_offset_on() -> None:
+    world = World()
+    world.claim((5, 0), mode=Mode.DELEGATED)
+    world.copy(1, 0, 99, [(5, 0)])
+    assert world.state.log_start_offset == -1
+    world.mode(Mode.SIDECAR)
+    taken_over(world, (5, 0), (6, 200))
+    assert (world.state.log_start_offset, world.lost()) == (0, [])

@@ -337,7 +337,9 @@ def test_no_turned_bit_hides_what_the_log_has() -> None:
     for index, value in enumerate(values):
         append(log, value, epoch=1 + index // 2)
     path = PARTITION / segments(disk)[0]
-    borders = [batch.position for batch in log.read(0, 5, bytes_max=1 << 20)]
+    found = log.read(0, 5, bytes_max=1 << 20)
+    borders = [batch.position for batch in found]
+    assert borders == [sum(len(each.data) for each in found[:n]) for n in range(len(found))]
     for position in (border + at for border in borders for at in range(61)):
         for bit in (0, 7):
             disk.damage(path, position, bit=bit)

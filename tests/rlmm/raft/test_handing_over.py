@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from rlmm.raft.actions import CommandDone, ProposalFailed, Role, SendResponse, ShutdownDone
-from rlmm.raft.events import Shutdown, TransferLeadership
-from rlmm.raft.messages import Error, FetchResponse
+from rlmm.raft.actions import (
+    CommandDone,
+    ProposalFailed,
+    Role,
+    SendRequest,
+    SendResponse,
+    ShutdownDone,
+)
+from rlmm.raft.events import RequestFailed, Shutdown, TransferLeadership
+from rlmm.raft.messages import EndQuorumEpochRequest, Error, FetchResponse
 from rlmm.raft.timers import RaftSettings
 from tests.rlmm.raft.story import Story, key
 from tests.rlmm.raft.test_leading import acknowledge, leading
@@ -92,6 +99,20 @@ def test_a_clean_stop_hands_over_before_it_closes() -> None:
     assert story.now <= began + story.settings.commit_news_wait_max_ms
     assert Role.LEADER in (story.role(2), story.role(3))
     assert story.role(1) is not Role.LEADER
+
+
+def test_a_notice_that_failed_was_not_told() -> None:
+    story = leading()
+    story.feed(1, Shutdown())
+    notices = [
+        each.request_id
+        for each in story.said[1]
+        if isinstance(each, SendRequest) and isinstance(each.request, EndQuorumEpochRequest)
+    ]
+    story.drop()
+    for request_id in notices:
+        assert ShutdownDone() not in story.feed(1, RequestFailed(request_id))
+    assert ShutdownDone() in story.tick(1, 1000)
 
 
 def test_a_stop_ends_within_its_bound_when_nobody_answers() -> None:

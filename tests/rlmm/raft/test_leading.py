@@ -247,6 +247,25 @@ def test_a_barrier_of_a_leader_that_was_replaced_fails() -> None:
     assert action == WaitersFailed(("s",), Error.NOT_LEADER_OR_FOLLOWER, 1)
 
 
+def test_waiters_that_were_given_up_take_no_room() -> None:
+    story = Story()
+    story.elect(1)
+    waiting = story.cores[1].replica.at_least
+    for number in range(500):
+        story.feed(1, AtLeastRequested(number, 99))
+        story.feed(1, WaiterCancelled(number))
+    assert not waiting.live
+    assert len(waiting.heap) <= 101
+    story.feed(1, AtLeastRequested("it stays", 4))
+    for number in range(500):
+        story.feed(1, AtLeastRequested(number, 99))
+        story.feed(1, WaiterCancelled(number))
+    assert (len(waiting.live), len(waiting.heap) <= 103) == (1, True)
+    story.propose(1, "a")
+    story.settle()
+    assert WaitersDone(("it stays",), 4) in story.said[1]
+
+
 def test_a_read_of_at_least_an_offset_waits_for_it_on_any_node() -> None:
     story = Story()
     story.elect(1)

@@ -34,7 +34,7 @@ from rlmm.raft.messages import (
     SnapshotRead,
     VoteRequest,
 )
-from rlmm.raft.replica import InitialState
+from rlmm.raft.replica import InitialState, StoredSnapshot
 from tests.rlmm.raft.story import SETTINGS, Story, key, voter_set
 
 S5 = SnapshotId(5, 1)
@@ -264,8 +264,11 @@ def test_a_piece_of_something_else_is_never_written(
     down = Downloading()
     down.piece(0, 6)
     down.written(6)
+    heard_ms = down.story.cores[2].leader_heard_ms
+    down.story.tick(2, 1)
     actions = down.piece(at, count, snapshot, size)
     assert not any(isinstance(each, WriteSnapshotChunk) for each in actions)
+    assert down.story.cores[2].leader_heard_ms == heard_ms, "no sign of a leader that works"
     down.story.tick(2, 100)
     assert isinstance(down.sent(), FetchRequest)
 
@@ -323,3 +326,18 @@ def test_a_damaged_download_is_fetched_anew() -> None:
     actions = down.story.tick(2, SETTINGS.pre_vote_retry_ms)
     assert any(isinstance(each, SendRequest) for each in actions)
     assert isinstance(down.sent(), FetchRequest)
+
+
+def test_the_epoch_before_the_log_start_is_that_of_the_snapshot_that_ends_there() -> None:
+    snapshots = tuple(
+        StoredSnapshot(SnapshotId(end, epoch), 9) for end, epoch in ((2, 1), (7, 2), (9, 3))
+    )
+    initial = InitialState(
+        PersistedState(5),
+        log_start_offset=7,
+        log_end_offset=12,
+        epochs=((2, 7), (3, 8), (4, 10)),
+        snapshots=snapshots,
+    )
+    log = Story(initial={1: initial}).cores[1].replica.log
+    assert [log.epochs.epoch_of(offset) for offset in (6, 7, 8, 10)] == [2, 2, 3, 4]
