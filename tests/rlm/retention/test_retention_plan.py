@@ -346,6 +346,14 @@ def test_while_held_back_it_only_says_what_it_would_do() -> None:
     assert "the clocks differ" in made.text
 
 
+def test_without_a_log_start_nothing_expires() -> None:
+    of = World()
+    of.claim((0, 0))
+    made = plan(of, retention_bytes=0)
+    assert (made.deletions, made.size_bytes, made.expiring_bytes) == ((), 0, 0)
+    assert "the log start is not recorded yet" in made.text
+
+
 def test_another_mode_and_a_partition_that_goes_are_left_alone() -> None:
     of = world()
     add(of, 1, 0, 9)

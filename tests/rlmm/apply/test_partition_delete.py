@@ -123,15 +123,6 @@ def test_an_undo_does_not_hit_a_later_mark(world: World) -> None:
     assert world.verdict(undo) is Verdict.CONFLICT
 
 
-def test_a_late_mark_does_not_follow_an_undo(world: World) -> None:
-    late = world.a_step(MARKED)
-    world.accept(world.a_step(MARKED))
-    world.accept(PartitionDeleteUndo(ORDERS, world.offset))
-    told = world.put(late)
-    assert told.verdict is Verdict.CONFLICT
-    assert "had its last mark undone at metadata offset" in told.message
-
-
 def test_a_late_start_does_not_follow_another_mark(world: World) -> None:
     """Its proposer heard no outcome; meanwhile the mark was undone, and set anew with a grace."""
     world.delete(MARKED)
@@ -146,7 +137,9 @@ def test_a_late_start_does_not_follow_another_mark(world: World) -> None:
 def test_a_late_mark_does_not_follow_an_undo(world: World) -> None:
     mark = world.a_step(MARKED)
     world.accept(mark, PartitionDeleteUndo(ORDERS, world.offset + 1))
-    assert world.verdict(mark) is Verdict.CONFLICT
+    told = world.put(mark)
+    assert told.verdict is Verdict.CONFLICT
+    assert "had its last mark undone at metadata offset" in told.message
     assert world.verdict(world.a_step(MARKED)) is Verdict.ACCEPTED
 
 

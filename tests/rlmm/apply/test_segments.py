@@ -90,7 +90,7 @@ ADDS: dict[str, tuple[Verdict, Records]] = {
     ),
     "much custom metadata": (
         Verdict.INVALID,
-        lambda w: replace(w.an_add(9, 200, 299, [(4, 200)]), custom_metadata=bytes(5000)),
+        lambda w: replace(w.an_add(9, 200, 299, [(4, 200)]), custom_metadata=bytes(4097)),
     ),
 }
 
@@ -408,3 +408,7 @@ def test_kafkas_careless_epoch_starts_are_taken_as_the_segments_start(delegated:
     delegated.copy(1, 150, 199, [(4, 0)])
     assert delegated.serving(4, 150) == 1
     assert delegated.serving(4, 149) is None
+
+
+def test_as_much_custom_metadata_as_may_be(world: World) -> None:
+    world.accept(replace(world.an_add(9, 200, 299, [(4, 200)]), custom_metadata=bytes(4096)))

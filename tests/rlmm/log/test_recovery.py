@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_formats import offset_checkpoint
 from kafka_formats.errors import CorruptData
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
 from rlmm.log import quorum_state_file as quorum_state
@@ -316,3 +317,11 @@ def test_an_unreadable_recovery_point_stops_the_node() -> None:
     disk.open_append(METADATA / RECOVERY_POINT_CHECKPOINT).append(b"garbage\n")
     with pytest.raises(CorruptData, match="how much of the metadata log was durable"):
         open_log(disk)
+
+
+def test_a_recovery_point_of_something_else_says_nothing_of_this_log() -> None:
+    disk = CrashDisk()
+    disk.make_directory(METADATA)
+    path = METADATA / RECOVERY_POINT_CHECKPOINT
+    replace_file(disk, path, offset_checkpoint.encode({("orders", 0): 20}))
+    assert load_recovery_point(disk, METADATA) == 0

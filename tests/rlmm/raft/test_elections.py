@@ -24,6 +24,7 @@ from rlmm.raft.messages import (
     VotersRecord,
 )
 from rlmm.raft.replica import InitialState, StoredSnapshot
+from rlmm.raft.timers import RaftSettings
 from tests.rlmm.raft.story import Story, key, persisted
 
 
@@ -289,6 +290,12 @@ def test_a_start_that_could_lose_something_is_refused(initial: InitialState, why
     assert isinstance(last, Fatal)
     assert why in last.message
     assert story.tick(1, 10_000) == []
+
+
+def test_the_first_successor_stands_at_once_and_each_further_one_later() -> None:
+    waits = [RaftSettings().successor_backoff(position) for position in range(4)]
+    assert waits[0] == 0
+    assert waits == sorted(set(waits))
 
 
 def test_late_answers_of_an_earlier_round_count_for_nothing() -> None:
