@@ -101,6 +101,14 @@ def test_a_clean_stop_hands_over_before_it_closes() -> None:
     assert story.role(1) is not Role.LEADER
 
 
+def test_the_leader_that_is_named_may_be_node_0() -> None:
+    story = Story((0, 1, 2))
+    story.elect(0)
+    (done,) = story.feed(1, TransferLeadership("t", None))
+    assert isinstance(done, CommandDone)
+    assert done.message == "this node does not lead; node 0 does"
+
+
 def test_a_notice_that_failed_was_not_told() -> None:
     story = leading()
     story.feed(1, Shutdown())

@@ -399,6 +399,16 @@ def test_describe_tells_where_every_replica_is() -> None:
     assert refused.error is Error.NOT_LEADER_OR_FOLLOWER
 
 
+def test_describe_tells_who_never_fetched() -> None:
+    story = Story()
+    story.tick(1, 2 * story.settings.election_timeout_ms)
+    while story.role(1) is not Role.LEADER:
+        story.deliver()
+    answer = story.request(1, DescribeQuorumRequest())
+    assert isinstance(answer, DescribeQuorumResponse)
+    assert [each.last_fetch_ms for each in answer.voters if each.key != key(1)] == [-1, -1]
+
+
 def test_observers_are_bounded_and_forgotten_when_idle() -> None:
     story = Story((1,), settings=RaftSettings(observers_max=2))
     story.feed(1, FlushCompleted(1, 3, 0))
