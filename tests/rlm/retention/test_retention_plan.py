@@ -204,6 +204,16 @@ def test_what_lies_below_the_log_start_goes_without_a_move() -> None:
     carry_out(of, made)
 
 
+def test_a_segment_of_which_one_offset_is_readable_stays() -> None:
+    of = world()
+    add(of, 1, 0, 99)
+    add(of, 2, 100, 199)
+    of.log_start(99, 0)
+    assert going(plan(of)) == []
+    of.log_start(100, 0)
+    assert going(plan(of)) == [(1, Reason.LOG_START)]
+
+
 def test_a_segment_that_expires_behind_one_that_does_not_waits() -> None:
     of = world()
     add(of, 1, 0, 99, age_ms=10)

@@ -443,3 +443,11 @@ def test_a_checkpoint_has_as_many_entries_as_a_claim_may_have(
     world.claim((4, 100), (5, 300), (6, 310))
     one_more = world.a_claim([(4, 100), (5, 300), (6, 310), (7, 320)])
     assert world.verdict(one_more) is Verdict.INVALID
+
+
+def test_a_mode_that_the_first_record_of_all_sets_binds_the_first_claim() -> None:
+    world = World()
+    world.mode(Mode.DELEGATED)
+    assert world.offset == 0
+    assert world.verdict(world.a_claim([(4, 100)])) is Verdict.INVALID
+    world.claim((4, 100), mode=Mode.DELEGATED)

@@ -52,8 +52,9 @@ def test_a_file_that_was_changed_fails_its_checksum() -> None:
         parse(changed, source="quorum-state")
 
 
-def test_it_is_read_back() -> None:
-    assert parse(encode(VOTED), source="quorum-state") == VOTED
+@pytest.mark.parametrize("state", [VOTED, QuorumState(7, cut_epoch=0, cut_end_offset=0)])
+def test_it_is_read_back(state: QuorumState) -> None:
+    assert parse(encode(state), source="quorum-state") == state
 
 
 def test_version_0_has_no_directory_id() -> None:
