@@ -447,7 +447,7 @@ def test_a_checkpoint_has_as_many_entries_as_a_claim_may_have(
 
 def test_a_mode_that_the_first_record_of_all_sets_binds_the_first_claim() -> None:
     world = World()
-    world.mode(Mode.DELEGATED)
-    assert world.offset == 0
+    world.accept(PartitionModeChange(ORDERS, Mode.DELEGATED, -1))
+    assert world.state.mode_offset == 0
     assert world.verdict(world.a_claim([(4, 100)])) is Verdict.INVALID
     world.claim((4, 100), mode=Mode.DELEGATED)
