@@ -37,13 +37,14 @@ class Reach:
     took_s: dict[str, float]
 
     def of(self, path: str, line: int) -> list[str]:
-        """The tests of a line, quickest first. A line that runs at import has those of its file,
-        and those of constants.
+        """The tests of a line, quickest first. A line that runs at import (a constant, a default)
+        has those of its folder, and those of constants.
         """
         found = self.tests.get((path, line))
         if not found:
-            of_file = (s for (p, _), s in self.tests.items() if p == path)
-            found = frozenset(OF_CONSTANTS).union(*of_file)
+            folder = path.rpartition("/")[0]
+            beside = (s for (p, _), s in self.tests.items() if p.rpartition("/")[0] == folder)
+            found = frozenset(OF_CONSTANTS).union(*beside)
         return sorted(found, key=lambda test: self.took_s.get(test, 0.0))
 
 
