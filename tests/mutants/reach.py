@@ -51,8 +51,8 @@ class Reach:
 def reach(root: Path, data: Path, processes: int) -> Reach:
     """Run all tests in scope, `processes` at once, or read what is in the folder `data`."""
     data.mkdir(parents=True, exist_ok=True)
-    found = (each for f in FOLDERS for each in (root / f).rglob("test_*.py"))
-    files = sorted((*FILES, *(str(each.relative_to(root)) for each in found)))
+    below = (each for f in FOLDERS for each in (root / f).rglob("test_*.py"))
+    files = sorted((*FILES, *(str(each.relative_to(root)) for each in below)))
     shares = [files[number::processes] for number in range(processes)]
     running = [
         subprocess.Popen(
