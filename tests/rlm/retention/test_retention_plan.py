@@ -204,6 +204,14 @@ def test_what_lies_below_the_log_start_goes_without_a_move() -> None:
     carry_out(of, made)
 
 
+def test_a_segment_stays_whose_last_offset_a_copy_under_way_has() -> None:
+    of = world()
+    add(of, 1, 0, 99, age_ms=1_000)
+    add(of, 2, 99, 199, finish=False)
+    made = plan(of, retention_ms=500)
+    assert (made.log_start, going(made)) == (None, [])
+
+
 def test_a_segment_of_which_one_offset_is_readable_stays() -> None:
     of = world()
     add(of, 1, 0, 99)
