@@ -17,7 +17,7 @@ from rlm.data_plane.copy_job import CopyJob, UploadLimits
 from rlm.data_plane.segment_source import SegmentSource
 from rlm.data_plane.segment_verification import SegmentVerification, VerifiedLog
 from rlm.format.manifest import CHUNK_BYTES
-from rlm.local_log.gap_rule import MissingBatches
+from rlm.local_log.gap_rule import DELETE_HORIZON, MissingBatches
 from rlm.local_log.log_dir import find_partitions
 from tests.rlm.broker_files import CAPTURED, FIRST_TIMESTAMP_MS, ReplicaWriter, write_log_dir
 from tests.rlm.tier import copy_job, first_job, only_partition
@@ -206,6 +206,17 @@ def test_a_batch_of_an_epoch_that_is_over_is_corrupt_data(replica: ReplicaWriter
     replica._write_checkpoint()
     with pytest.raises(CorruptData, match="offset 25 has leader epoch 0, but the lineage has 1"):
         verify(replace(job, leader_epochs=tuple(replica.epochs)))
+
+
+def test_a_batch_that_the_cleaner_wrote_shows_it(replica: ReplicaWriter) -> None:
+    verified, _ = verify(first_job(replica.log_dir))
+    assert (verified.cleaned, verified.thinned) == (False, True)
+    log = bytearray(log_path(replica).read_bytes())
+    end = parse_header(bytes(log), 0, source="test", position=0).size_bytes
+    log[22] |= DELETE_HORIZON
+    log[17:21] = crc32c(bytes(log[21:end])).to_bytes(4, "big")
+    verified, _ = verify(rewritten(replica, bytes(log)))
+    assert (verified.cleaned, verified.thinned) == (True, True)
 
 
 def test_a_gap_is_told_by_its_first_and_last_offset(replica: ReplicaWriter) -> None:

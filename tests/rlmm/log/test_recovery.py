@@ -106,6 +106,15 @@ def test_a_damaged_tail_is_cut_with_the_intact_batches_behind_it() -> None:
     assert values(again) == expected(log.cut.offset + 3)
 
 
+def test_the_tail_of_the_last_of_several_segments_leaves_its_file() -> None:
+    disk, segments = written()
+    whole = disk.size(segments[-1])
+    disk.open_append(segments[-1]).append(b"half a batch")
+    log = open_log(disk)
+    assert values(log) == expected(20)
+    assert disk.size(segments[-1]) == whole
+
+
 def test_what_is_cut_is_remembered_in_the_quorum_state_before_it_goes() -> None:
     disk, segments = written()
     quorum_state.store(disk, PARTITION, QuorumState(2, leader_id=1))

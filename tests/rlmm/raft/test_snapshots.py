@@ -328,6 +328,14 @@ def test_a_damaged_download_is_fetched_anew() -> None:
     assert isinstance(down.sent(), FetchRequest)
 
 
+def test_damage_of_what_is_not_downloaded_changes_nothing() -> None:
+    down = Downloading()
+    down.piece(0, 6)
+    assert down.story.feed(2, SnapshotDamaged(SnapshotId(60, 4))) == []
+    assert down.story.cores[2].replica.download is not None
+    assert down.story.feed(1, SnapshotDamaged(S50)) == []
+
+
 def test_the_epoch_before_the_log_start_is_that_of_the_snapshot_that_ends_there() -> None:
     snapshots = tuple(
         StoredSnapshot(SnapshotId(end, epoch), 9) for end, epoch in ((2, 1), (7, 2), (9, 3))
