@@ -256,6 +256,12 @@ def test_without_a_switch_there_is_nothing_to_report() -> None:
     assert world.verdict(ShadowWritten(-1, TOPIC_ID, 3)) is Verdict.CONFLICT
 
 
+def test_a_report_that_comes_after_the_way_back_is_refused(world: MigrationWorld) -> None:
+    late = a_report(world, positions=(TopicPosition(0, 7),))
+    world.phases(BACK, KAFKA)
+    assert world.verdict(late) is Verdict.CONFLICT
+
+
 def test_a_switch_can_say_where_the_topic_ended() -> None:
     world = MigrationWorld()
     world.phases(KAFKA, SWITCHING)

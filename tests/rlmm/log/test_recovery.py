@@ -246,7 +246,9 @@ def test_a_missing_segment_is_damage_like_any_other() -> None:
 def test_a_log_that_starts_above_zero_needs_a_snapshot() -> None:
     disk, segments = written()
     disk.remove(segments[0])
-    with pytest.raises(CorruptData, match=r"no snapshot covers.* where other voters live, replace"):
+    start = int(segments[1].stem)
+    told = rf"starts at offset {start}, but no snapshot covers.* where other voters live, replace"
+    with pytest.raises(CorruptData, match=told):
         open_log(disk)
     write_snapshot(disk, SnapshotId(int(segments[1].stem), 1))
     assert values(open_log(disk)) == expected(20, int(segments[1].stem))

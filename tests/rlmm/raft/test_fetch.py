@@ -476,3 +476,25 @@ def test_a_completion_of_an_older_generation_or_another_epoch_is_ignored() -> No
     assert not [e for e in story.mail if e.source == 2]
     story.flush(2)
     assert core.apply_to == 9
+
+
+def test_an_observer_that_knows_no_leader_asks_without_a_wait() -> None:
+    story = Story((1, 2, 3), (4,))
+    story.elect(1)
+    story.tick(4, 1)
+    asked = [
+        each.request
+        for each in story.said[4]
+        if isinstance(each, SendRequest) and isinstance(each.request, FetchRequest)
+    ]
+    assert asked[0].wait_max_ms == 0
+    story.settle()
+    for _ in range(3):
+        story.tick(4, 500)
+        story.settle()
+    asked = [
+        each.request
+        for each in story.said[4]
+        if isinstance(each, SendRequest) and isinstance(each.request, FetchRequest)
+    ]
+    assert asked[-1].wait_max_ms == story.settings.fetch_wait_max_ms

@@ -109,6 +109,12 @@ def test_the_leader_that_is_named_may_be_node_0() -> None:
     assert done.message == "this node does not lead; node 0 does"
 
 
+def test_without_a_leader_none_is_named() -> None:
+    (done,) = Story().feed(1, TransferLeadership("t", None))
+    assert isinstance(done, CommandDone)
+    assert (done.error, done.message) == (Error.NOT_LEADER_OR_FOLLOWER, "")
+
+
 def test_a_notice_that_failed_was_not_told() -> None:
     story = leading()
     story.feed(1, Shutdown())
