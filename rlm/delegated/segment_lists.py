@@ -1,10 +1,10 @@
 """Lists of segments for the broker's plug-in: by page, or as the changes since its last one.
 
-A broker counts by `retention.bytes` all that it is listed, also what lies below its log start
-(Kafka's RemoteLogManager, buildRetentionSizeData), and deletes as much of what is readable. So
-older history that is kept below a leader's log start is listed with no bytes. It is listed, since a
-new leader takes its log start from the first segment (findLogStartOffset), and a broker that
-deletes all of a topic must come to it. Rows without bytes only make a broker keep more.
+By `retention.bytes` a broker counts all segments of a list, those below its log start too (Kafka's
+RemoteLogManager, buildRetentionSizeData), and deletes readable ones for them. So older history that
+is kept below a leader's log start is listed with a size of 0. It stays in the list, since a new
+leader takes its log start from the first segment (findLogStartOffset), and a broker that deletes a
+topic has to delete it, too. A size that is too low only makes a broker keep more.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _CURSOR = Struct(">iq16s")
 
 @dataclass(frozen=True, slots=True)
 class SegmentLists:
-    """A tag is `life`, which no other process has, with the metadata offset of the last change, the
-    last offset that is listed, and the one below which segments are listed with no bytes: that is
-    what `uncounted_below` tells. `own_epochs`: those of the broker's replica, as last seen.
-    `is_left_out` says which segments the broker must not see in the list of an epoch, or of all
-    (None).
+    """A tag has `life` (unique to this process), the metadata offset of the last change, the last
+    offset that is listed, and the offset below which segments are listed with a size of 0
+    (`uncounted_below`). `own_epochs`: the leader epochs of the broker's replica, as last seen.
+    `is_left_out`: called with a segment and the epoch of a list (None: of all), True if the broker
+    must not see it there.
 
     The list of an epoch that the broker's log has ends where that epoch does: Kafka's
     findLogStartOffset takes its first segment, which would move the log start of an unclean leader
@@ -56,7 +56,7 @@ class SegmentLists:
     uncounted_below: Callable[[TopicIdPartition], int]
 
     async def answer(self, asked: wire.ListSegments, *, takes_changes: bool) -> bytes:
-        """A page, the changes since the caller's tag where he takes them, or "the same"."""
+        """A page, the changes since the caller's tag if it takes changes, or "the same"."""
         tag = self._tag(asked)
         if asked.cursor is not None:
             if takes_changes and self._told_since(asked):
@@ -163,7 +163,7 @@ class SegmentLists:
 
 
 def _counted(row: RemoteLogSegmentMetadata, below: int) -> RemoteLogSegmentMetadata:
-    """The row as a broker counts it: with no bytes if it ends below an offset."""
+    """The row as a broker counts it: its size is 0 if it ends below an offset."""
     return replace(row, size_bytes=0) if row.end_offset < below else row
 
 
