@@ -90,7 +90,7 @@ class Adoption:
     slots: asyncio.Semaphore
 
     def is_due(self, partition: TopicIdPartition) -> bool:
-        """True if the partition was not adopted yet after a restart from a snapshot."""
+        """True while the partition has still to be adopted after a restart from a snapshot."""
         if self.metadata.restart() is None:
             return False
         state = self.metadata.partition_state(partition)
