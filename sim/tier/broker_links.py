@@ -1,4 +1,4 @@
-"""Ways between brokers and the nodes beside them: slow, lost, or bringing a call twice."""
+"""Connections of brokers to their nodes: calls are slow, lost or delivered twice."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NEVER_MS = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class CallFate:
-    """Fate of a call to the node; `lost` does not arrive, `back_ms` is the way of the answer."""
+    """Fate of a call to the node. `lost`: it does not arrive. `back_ms`: delay of the answer."""
 
     delay_ms: int
     back_ms: int
@@ -27,7 +27,7 @@ class CallFate:
 
 
 class BrokerLinks:
-    """The links of a seed. `kinds` are its faults, which `permille` of the calls meet."""
+    """The links of a seed. `kinds`: its faults; they affect `permille` of the calls."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._world = world
@@ -36,7 +36,7 @@ class BrokerLinks:
         self.permille = 0
 
     def fate(self, machine: Machine, name: str, *, is_calm: bool) -> CallFate:
-        """Fate of a broker's call to its node. `is_calm`: it meets no fault."""
+        """Draw the fate of a broker's call to its node. `is_calm`: it has no fault of `kinds`."""
         random = self._random
         there_ms, back_ms = 1 + random.randrange(5), 1 + random.randrange(5)
         there_ms += self._world.faults.call_ms(machine, name)

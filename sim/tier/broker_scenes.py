@@ -1,10 +1,12 @@
-"""Scenes of topics that brokers tier, of some steps each, as `scenes`.
+"""Scenes of topics that brokers tier, of several steps each, like those of `scenes.py`.
 
-late_end  a broker ends a copy by a call that it makes only after another one led, and it again
-unheard   a broker leads on as it believes, another one is elected, unclean, and it again: consumers
-          read what its disk does not have while its node does not know of its claim yet
-gap       segments that a cut took from the log are deleted by the log start of the leader that cut
-          them, and the broker leads again that has them on its disk, and took them for copied
+late_end  a broker finishes a copy by a call that it makes only after a different broker led and the
+          first one leads again
+unheard   a broker takes itself for the leader while a different one is elected, unclean, and then
+          the first one again: consumers read offsets that its disk lacks, before its node knows of
+          its claim
+gap       an unclean election cuts segments off, and the new leader's log start deletes them; then
+          the broker leads again that has them on its disk and took them for copied
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ TRIES = 40
 
 
 class BrokerScenes:
-    """The scenes of brokers that tier. `unheard` are brokers that hear of no leader for a while,
-    `keeping` those whose disk keeps all.
+    """The scenes of brokers that tier. `unheard`: brokers that learn of no leader for a while;
+    `keeping`: brokers whose local retention deletes nothing.
     """
 
     def __init__(self, world: World, scenes: Scenes) -> None:
@@ -47,13 +49,13 @@ class BrokerScenes:
         self._slow_until_ms: dict[int, int] = {}
 
     def stop(self) -> None:
-        """Let all hear, answer and delete as usual."""
+        """Let all brokers learn of leaders, answer and delete as usual."""
         self.unheard.clear()
         self.keeping.clear()
         self._slow_until_ms.clear()
 
     def play(self, partition: Partition) -> None:
-        """Play one, unless other scenes have the partition."""
+        """Play one of these scenes, unless a different scene uses the partition."""
         delegated, random = self._world.delegated, self._scenes.random
         held = delegated.rough.is_held(partition) or self._world.first_looks.is_held(partition)
         others = [
@@ -76,7 +78,7 @@ class BrokerScenes:
         self._scenes.ends(partition)
 
     def _elect(self, partition: Partition, node_id: int) -> bool:
-        """Let a broker lead that has not left; the one before keeps its log as it is."""
+        """Elect a broker, unless it has left; the previous leader keeps its log as it is."""
         before = partition.leader
         there = node_id in partition.replicas and node_id in self._world.delegated.brokers
         if there:
@@ -87,7 +89,7 @@ class BrokerScenes:
         return there
 
     async def _until(self, partition: Partition, epoch: int, what: str) -> bool:
-        """Wait for the claim of a leader epoch; False if it does not come, or the scene ends."""
+        """Wait for the claim of a leader epoch; False if none is recorded, or the scene ends."""
         for _ in range(int(WAITS_S / LOOK_S)):
             if not self._scenes.goes_on or partition.deleted or partition.epoch != epoch:
                 return False

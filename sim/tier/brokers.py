@@ -46,9 +46,9 @@ MUCH = 1 << 40
 
 
 class Brokers:
-    """The brokers. `kinds` None: the seed draws them. `partitions` are the living ones, `deleted`
-    the others. `retains`: retention takes any sealed segment; `is_quiet`: the active one, too,
-    which it rolls and removes at once (UnifiedLog.deleteSegments).
+    """The brokers. `kinds` None: the seed draws them. `partitions` are the live ones, `deleted`
+    those of deleted topics. `retains`: local retention deletes sealed segments; `is_quiet`: the
+    active one, too, which it rolls and deletes at once (UnifiedLog.deleteSegments).
     """
 
     def __init__(
@@ -284,7 +284,7 @@ class Brokers:
         replica.trim(start)
 
     def _delete_records(self, partition: Partition) -> None:
-        """Delete some or all committed records; followers hear of it when they fetch."""
+        """Delete some or all committed records; followers learn of it when they fetch."""
         leader, random = self._leading(partition), self._world.random
         if leader is None or leader.high_watermark <= leader.log_start:
             return
@@ -293,8 +293,8 @@ class Brokers:
         partition.delete_records(partition.leader, start)
 
     def look_after(self, machine: Machine) -> None:
-        """Remove segments below the log starts, and write down log starts that are no segment's
-        base.
+        """Remove segments below the log starts, and write the log-start checkpoint (log starts
+        that are no segment's base) and the high watermarks.
         """
         kept: dict[tuple[str, int], int] = {}
         committed: dict[tuple[str, int], int] = {}
@@ -311,7 +311,7 @@ class Brokers:
             _write(machine.log_dir / HIGH_WATERMARK_FILE, committed)
 
     def written(self, machine: Machine, partition: Partition) -> int:
-        """The high watermark in the broker's checkpoint, which may be another topic's before."""
+        """The high watermark in the broker's checkpoint, or an earlier topic's of that name."""
         path = machine.log_dir / HIGH_WATERMARK_FILE
         if not path.exists():
             return 0
@@ -333,8 +333,8 @@ class Brokers:
     # ---- healing
 
     def heal(self) -> None:
-        """Start every broker, give each partition one leader that all follow (the present one if
-        possible), and seal what is left.
+        """Start every broker, roll each leader's active segment, and let all present replicas
+        replicate from the leader.
         """
         self.on, world = False, self._world
         for machine in self._world.departed.present:

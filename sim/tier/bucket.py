@@ -1,7 +1,7 @@
 """The object store, and the way from a node to it.
 
-A request leaves, arrives and is answered at three moments. In between the node may die, give up or
-stand still; the request takes effect all the same, perhaps long after its sender gave it up.
+A request is sent, arrives and is answered at three times. In between the node may die, give up or
+hang; the request may take effect all the same, perhaps long after its sender gave it up.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class Bucket(MemoryStore):
-    """The store's objects; the auditor hears of every change before it happens."""
+    """The store's objects; each change is reported to the auditor before it happens."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world.shown_ms)
@@ -40,7 +40,7 @@ class Bucket(MemoryStore):
         return {key: data for key, (_, data) in self._objects.items()}
 
     def content(self, key: str) -> bytes | None:
-        """The bytes of an object; None without one."""
+        """The bytes of an object; None if it does not exist."""
         found = self._objects.get(key)
         return None if found is None else found[1]
 
@@ -176,7 +176,7 @@ class NodeStore(StoreWrapper):
         effect: Callable[[], Coroutine[Any, Any, T]],
         answer_lost: bool,
     ) -> None:
-        """Take effect in the store, whatever became of the sender."""
+        """Take effect in the store, also if the sender died, unless such requests die with it."""
         world = self._world
         if not self._process.life.alive and world.faults.dies_with_its_sender():
             return

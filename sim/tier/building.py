@@ -1,8 +1,8 @@
-"""Followers that lost their disk or lag below the leader's, and new leaders: they ask a node where
-they stand, and build on what it tells.
+"""Followers that lost their disk or lag below the leader's, and new leaders: they ask a node for
+their offsets, and build their log on its answer.
 
-Of any node, one that has just started or hears nothing of the metadata log as well; between
-question and answer a partition may get another leader. Draws from a generator of its own, so that
+They ask any node, also one that has just started or gets no records of the metadata log; between
+request and answer the partition's leader may change. Draws from a generator of its own, so that
 seeds without it run as before.
 """
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 SEEDS_PER_BUILDING_ONE = 4
 PERIOD_MS = 600
 FRESH_MS = 3_000
-"""A node that began so shortly ago is asked first, every few milliseconds."""
+"""A node that started within this time (ms) is asked first, at short intervals."""
 DEAF_MS_MAX = 20_000
 WAY_MS = (1, 20, 3_000)
 ELECTS_ONE_IN = 6
 
 
 class Building:
-    """The questions, and what is built on the answers. `is_on` None: in some seeds. `built` counts
-    followers built from the tier, `told` answers to leaders.
+    """The requests, and the logs built on the answers. `is_on` None: the seed decides. `built`
+    counts followers built from the tier, `told` answers to leaders.
     """
 
     def __init__(self, world: World, is_on: bool | None) -> None:
@@ -59,7 +59,7 @@ class Building:
             self._go_on()
 
     def stop(self) -> None:
-        """Stop, except for what healing asks for."""
+        """Stop, except for the requests of `left_to_do`."""
         self._goes_on = False
 
     def _go_on(self) -> None:
@@ -260,7 +260,7 @@ class Building:
     # ---- healing
 
     def left_to_do(self) -> Iterator[str]:
-        """Questions that a node does not answer though nothing changes any more."""
+        """The requests that a node refuses although nothing changes any more."""
         for partition in self._world.brokers.partitions if self.is_on else ():
             leader, tip = partition.leading, partition.tip
             assert leader is not None

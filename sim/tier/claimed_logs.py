@@ -1,4 +1,4 @@
-"""The part of its broker's log that a claim tells of, and the log that all claims tell of."""
+"""The part of its broker's log that a claim describes, and the log by all claims."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sim.tier.replica import Batch
 
 
 class Claimed(NamedTuple):
-    """An accepted claim, and where it begins to tell of its broker's log."""
+    """An accepted claim, and the first offset of its broker's log that it describes."""
 
     offset: int
     leader_epoch: int
@@ -19,7 +19,7 @@ class Claimed(NamedTuple):
 
 
 class _Open(NamedTuple):
-    """Offsets of which no claim has told yet, and the highest epoch that they may have."""
+    """Offsets that no later claim describes, and the highest epoch that they may have."""
 
     start: int
     end: int
@@ -29,10 +29,10 @@ class _Open(NamedTuple):
 def claimed(
     offset: int, leader_epoch: int, checkpoint: Epochs, local_start: int, known: Epochs
 ) -> Claimed:
-    """A claim tells of its broker's log from the first file on, and from the first epoch on that
-    was not `known`, or is not there any more. A head that it repeats from the record is no word
-    about that log, nor is an earlier start of a known epoch, which a held segment proves: an epoch
-    starts at one offset, unless the log begins later.
+    """A claim describes its broker's log from the first file on, and from the first epoch on that
+    was not `known`, or was and is missing now. A head that it repeats from the record says nothing
+    about that log, and neither does an earlier start of a known epoch, which a held segment proves:
+    an epoch starts at one offset, unless the log begins later.
     """
     begin = checkpoint[0].start_offset
     told, before = {each.epoch for each in checkpoint}, {each.epoch for each in known}

@@ -1,14 +1,15 @@
-"""Invariants of what brokers that tier are told, and of what the metadata keeps of their segments.
+"""Invariants of the answers to brokers that tier, and of the metadata of their segments.
 
-list_is_whole          a leader's list has every segment that was there before it asked and is still
-listed_is_there        ... and none that went before it was claimed, or that it saw marked
+list_is_whole          a leader's list has every segment that was finished before its request and
+                       still is
+listed_is_there        ... and none that was deleted before the claim, or marked and still finished
 copied_is_there        all on a replica's disk up to the highest copied offset is in the tier, above
                        a gap at the low end
-deleted_is_not_read    what a broker was told to be marked as deleted, its node serves no more
-id_used_once           a segment id is added once, and nothing comes behind its deletion
-finished_once          a copy ends once, and with it its custom metadata is what it stays
-finished_is_covered    each offset of a finished segment is served in its epoch, and by no other
-                       than finished ones
+deleted_is_not_read    a segment that a broker was told is marked as deleted is not served any more
+id_used_once           a segment id is added once, and no record of it follows its deletion
+finished_once          a copy is finished once, and its custom metadata never changes after that
+finished_is_covered    each offset of a finished segment is served in its epoch, and by finished
+                       segments only
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ GONE = SegmentState.DELETE_SEGMENT_FINISHED
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The moment at which a claimed leader asks: its claim, and the finished segments."""
+    """The state when a claimed leader sends a request: its claim, and the finished segments."""
 
     token: int
     finished: frozenset[Uuid]
 
 
 class ToldAuditor:
-    """Checks answers, by the log's own rows and by what replicas have."""
+    """Checks answers by the rows of the metadata log and the records of the replicas."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -62,7 +63,7 @@ class ToldAuditor:
     # ---- lists
 
     def asked(self, broker: int, tip: TopicIdPartition) -> Asked | None:
-        """The moment of a list; None: the broker does not lead under a claim of its node."""
+        """The state at a list; None: the broker does not lead under a claim of its node."""
         rows = self._world.auditor.reference.rows
         state = queries.partition_state(rows, tip)
         partition = self._world.brokers.partition(tip)
@@ -128,7 +129,7 @@ class ToldAuditor:
     # ---- the highest copied offset
 
     def copied(self, broker: int, tip: TopicIdPartition, replica: Replica, last: int) -> None:
-        """Check the highest copied offset that a broker hears: its disk may go up to there."""
+        """Check the highest copied offset that a broker gets: its disk may be deleted up to it."""
         self._world.scenes.audit.copied(broker, tip, replica, last)
         partition = self._world.brokers.partition(tip)
         leader, audit = partition.leading, self._world.delegated.audit

@@ -1,4 +1,4 @@
-"""A process's hold directory, whose auditor sees every link made and removed."""
+"""Hold directory of a process that reports each link made and removed to the auditor."""
 
 from __future__ import annotations
 
