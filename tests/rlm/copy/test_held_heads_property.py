@@ -66,18 +66,18 @@ STEPS = st.lists(
 )
 
 
-def _alone(leader: int, records: int, **more: Any) -> Step:
+def alone(leader: int, records: int, **more: Any) -> Step:
     rest = {"follow": 0, "held": [], "cut": None, "known": 0, "unproven": False, "copied": []}
     return Step(leader, records, **{**rest, **more})
 
 
 TAKEN = [
-    *(_alone(0, records) for records in (1, 2, 1)),
-    _alone(0, 1, cut=4, copied=[(2, 1)]),
-    _alone(0, 1),
-    _alone(1, 3, follow=1),
-    _alone(0, 2, held=[(0, 2, 1)], cut=0),
-    _alone(0, 1, cut=0, known=-1),
+    *(alone(0, records) for records in (1, 2, 1)),
+    alone(0, 1, cut=4, copied=[(2, 1)]),
+    alone(0, 1),
+    alone(1, 3, follow=1),
+    alone(0, 2, held=[(0, 2, 1)], cut=0),
+    alone(0, 1, cut=0, known=-1),
 ]
 """Of two branches, and what is held moved an offset that the tier served."""
 
@@ -110,7 +110,7 @@ class History:
 
     def claim(self, log: list[int], elected: tuple[int, int], step: Step) -> None:
         """Claim with what is held, and hold that against the same claim without it."""
-        own = _epochs(log, max(len(log) - (step.cut or 0), 0), len(log))
+        own = epochs_within(log, max(len(log) - (step.cut or 0), 0), len(log))
         if not own or own[-1].epoch != elected[0]:
             own = (*own, EpochEntry(*elected))
         named = {epoch for epoch, _ in own}
@@ -140,7 +140,7 @@ class History:
                 assert log[at : at + 1] == [epoch] or (at, *log[at : at + 1]) not in before
         self.lineage = merged
         for base, end in filter(None, (_span(log, *raw) for raw in step.copied)):
-            inside = _epochs(log, base, end)
+            inside = epochs_within(log, base, end)
             if within_lineage(base, end - 1, inside, merged, None):
                 self.rows += _parts(inside, end)
                 self.copies.append(row(end - 1, *inside))
@@ -169,7 +169,7 @@ class History:
 
 
 def held(log: list[int], base: int, next_base: int) -> Unit:
-    inside = _epochs(log, base, next_base)
+    inside = epochs_within(log, base, next_base)
     followed_by = log[next_base] if next_base < len(log) else inside[-1].epoch
     segment = LocalSegment(base, Path(f"{base}.log"), 100, next_base)
     return Unit(PARTITION, segment, inside, base, alone=True, followed_by=followed_by)
@@ -186,7 +186,7 @@ def _span(log: list[int], below_end: int, size: int) -> tuple[int, int] | None:
     return (base, min(base + size, len(log))) if base >= 0 else None
 
 
-def _epochs(log: list[int], start: int, end: int) -> Epochs:
+def epochs_within(log: list[int], start: int, end: int) -> Epochs:
     """The entries of a log from `start` to `end` (exclusive)."""
     runs = groupby(range(start, min(end, len(log))), key=log.__getitem__)
     return tuple(EpochEntry(epoch, next(offsets)) for epoch, offsets in runs)

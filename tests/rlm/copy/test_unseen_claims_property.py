@@ -14,13 +14,13 @@ from tests.rlm.copy.test_held_heads_property import (
     STEPS,
     History,
     Step,
-    _alone,
-    _epochs,
+    alone,
+    epochs_within,
 )
 
 _CUT = st.integers(0, 8)
 _REPLICA = st.integers(0, REPLICAS - 1)
-CUT = [_alone(0, 2, follow=7), _alone(0, 3, cut=6, copied=[(2, 2)])]
+CUT = [alone(0, 2, follow=7), alone(0, 3, cut=6, copied=[(2, 2)])]
 """Epoch 1 is copied from 2 on; who leads it next has its disk from 4 on."""
 
 
@@ -36,10 +36,10 @@ def test_a_claim_unseen_takes_no_tiered_offset_of_the_first_epoch_on_the_disk(
     known, epoch = history.lineage, len(steps)
     others = [*history.logs[other], epoch]
     log = [*history.logs[leader], epoch + 1]
-    own = _epochs(log, max(len(log) - 1 - cut, 0), len(log))
+    own = epochs_within(log, max(len(log) - 1 - cut, 0), len(log))
     told = with_recorded_start(own, known)
     told = with_lost_claims(told, tiered_head(told, (), history.listed))
-    unseen = _epochs(others, max(len(others) - 1 - others_cut, 0), len(others))
+    unseen = epochs_within(others, max(len(others) - 1 - others_cut, 0), len(others))
     try:
         between = merge(known, unseen, leader_epoch=epoch, higher_epoch=True).epochs
     except InvalidRequest:
