@@ -14,8 +14,8 @@ from kafka_formats.offset_index import OffsetIndex
 from kafka_formats.record_batch import LOG_OVERHEAD, TRANSACTIONAL_OR_CONTROL
 from kafka_formats.time_index import TimeIndex
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.jobs.scrub_transactions import tell
 from rlm.data_plane.index_check import IndexCheck
+from rlm.data_plane.transaction_batches import tell
 from rlm.data_plane.transaction_check import TransactionCheck
 from rlm.local_log.gap_rule import shows_cleaner
 

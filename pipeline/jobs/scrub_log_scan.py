@@ -9,8 +9,8 @@ from typing import NamedTuple
 from kafka_formats.crc32c import Buffer
 from kafka_formats.errors import CorruptData
 from pipeline.catalogue.tiered_segment import TieredSegment
-from pipeline.jobs.scrub_transactions import tell
 from pipeline.process.compiled import compiled
+from rlm.data_plane.transaction_batches import tell
 from rlm.data_plane.transaction_check import TransactionCheck
 from rlm.format.manifest import CHUNK_BYTES, ChunkChecksums
 

@@ -265,9 +265,7 @@ class _Scrub:
         return True
 
     def _transaction_check(self, manifest: Manifest) -> TransactionCheck:
-        sums, start = manifest.checksums, self._segment.start_offset
-        at_base = None if sums is None else sums.open_at_base
-        return TransactionCheck(start, () if start == 0 else at_base)
+        return TransactionCheck(self._segment.start_offset, manifest.open_at_base)
 
     def _log(self, manifest: Manifest, indexes: dict[IndexType, bytes]) -> LogCheck | None:
         """Checks every byte and every batch; None if the batches could not be read to the end."""

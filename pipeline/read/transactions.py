@@ -8,13 +8,16 @@ from __future__ import annotations
 import logging
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import closing
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.errors import Conflict, NotFound
+from kafka_formats.producer_snapshot import OpenTransaction
 from pipeline.catalogue.tiered_segment import TieredSegment
 from pipeline.read.open_stores import OpenStores
 from pipeline.read.segment_objects import SegmentObjects
 from pipeline.read.segment_slice import LATER_MAX, SegmentSlice
+from rlm.data_plane.transaction_batches import OpenAtCut
 from rlm.data_plane.transaction_walk import NO_TRANSACTIONS, SegmentTransactions, TransactionWalk
 from rlm.format.manifest import IndexType
 from rlmm.segment import RemoteLogSegmentId
@@ -110,15 +113,34 @@ def _read(
     )
     if not snapshots:
         return SegmentTransactions(aborted)
-    sums = objects.manifest.checksums
     at_base, at_end = NO_TRANSACTIONS, None
-    if sums is not None and segment.first_offset <= segment.start_offset:
-        at_base = frozenset(sums.open_at_base or ())
-    if segment.last_offset >= segment.end_offset:
-        snapshot = objects.index(IndexType.PRODUCER_SNAPSHOT)
-        if snapshot is not None:
-            at_end = producer_snapshot.parse_open(snapshot, source=source)
+    if segment.first_offset <= segment.start_offset:
+        at_base = frozenset(objects.manifest.open_at_base or ())
+    if segment.last_offset < segment.end_offset:
+        at_end = _open_at_cut(segment, objects)
+    elif (snapshot := objects.index(IndexType.PRODUCER_SNAPSHOT)) is not None:
+        at_end = producer_snapshot.parse_open(snapshot, source=source)
     return SegmentTransactions(aborted, at_base, at_end)
+
+
+def _open_at_cut(
+    segment: TieredSegment, objects: SegmentObjects
+) -> frozenset[OpenTransaction] | None:
+    """The transactions open after the last served offset of a segment that the lineage cuts there,
+    from its batches; None if its manifest does not tell those open at its base, or batches are
+    missing.
+    """
+    manifest = objects.manifest
+    at_base = manifest.open_at_base
+    if at_base is None:
+        return None
+    cut = OpenAtCut(segment.start_offset, at_base, segment.last_offset, objects.keys.log)
+    with closing(objects.log(0, manifest.log_bytes)) as pieces:
+        for piece in pieces:
+            cut.feed(piece)
+            if cut.is_reached:
+                break
+    return cut.open
 
 
 def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:
@@ -131,17 +153,18 @@ def stable_end(segments: Sequence[TieredSegment], stores: OpenStores) -> int:
     if not segments:
         return 0
     last = segments[-1]
-    if last.last_offset < last.end_offset:
-        raise _unknown(last, "ends outside the lineage")
     objects = SegmentObjects(last, stores)
     with objects.naming():
-        data = objects.index(IndexType.PRODUCER_SNAPSHOT)
-        if data is None:
-            raise _unknown(last, "has no producer snapshot")
-        producers = producer_snapshot.parse(data, source=objects.keys.indexes)
-    open_from = producer_snapshot.first_unstable_offset(producers)
-    end = last.last_offset + 1
-    return end if open_from is None else min(end, open_from)
+        if last.last_offset < last.end_offset:
+            opened = _open_at_cut(last, objects)
+            if opened is None:
+                raise _unknown(last, "ends outside the lineage")
+        else:
+            data = objects.index(IndexType.PRODUCER_SNAPSHOT)
+            if data is None:
+                raise _unknown(last, "has no producer snapshot")
+            opened = producer_snapshot.parse_open(data, source=objects.keys.indexes)
+    return min((each.first_offset for each in opened), default=last.last_offset + 1)
 
 
 def _unknown(last: TieredSegment, why: str) -> Conflict:

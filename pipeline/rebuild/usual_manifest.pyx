@@ -190,6 +190,23 @@ cdef bint offset_index(Cursor *cursor, Checksums *log):
     return text(cursor, b'"') and offset_index_problem(index, log.size, chunks(log)) is None
 
 
+cdef bint open_at_base(Cursor *cursor) noexcept:
+    """Not there at all, null, or an object."""
+    cdef int64_t producer_id, first_offset
+    if not text(cursor, b',"openAtBase":') or text(cursor, b"null") or text(cursor, b"{}"):
+        return True
+    if not text(cursor, b"{"):
+        return False
+    while True:
+        if not (
+            text(cursor, b'"') and number(cursor, &producer_id)
+            and text(cursor, b'":') and number(cursor, &first_offset)
+        ):
+            return False
+        if not text(cursor, b","):
+            return text(cursor, b"}")
+
+
 cdef bint origin(Cursor *cursor):
     cdef bytes each
     for each in ORIGINS:
@@ -244,7 +261,8 @@ def usual_segment(object stored, bytes manifest_bytes):
         and text(&cursor, b',"strandline":{"version":1,"producerSnapshot":"') and origin(&cursor)
         and text(&cursor, b',"log":{') and checksums(&cursor, &log) and offset_index(&cursor, &log)
         and text(&cursor, b'},"indexes":{') and checksums(&cursor, &indexes)
-        and text(&cursor, b"}}}}") and cursor.at == cursor.end
+        and text(&cursor, b"}") and open_at_base(&cursor)
+        and text(&cursor, b"}}}") and cursor.at == cursor.end
     ):
         return None
     sizes = stored.sizes

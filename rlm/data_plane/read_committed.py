@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from kafka_formats import producer_snapshot, transaction_index
 from kafka_formats.errors import Conflict, NotFound, RetryLater
+from kafka_formats.producer_snapshot import OpenTransaction
 from kafka_formats.record_batch import BatchHeader
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.data_plane.read_request import SegmentPiece, SegmentResolver
@@ -101,9 +102,12 @@ async def decisions(
     for _ in range(HOPS_MAX):
         walk.take(await _transactions(reader, at), behind_hole=behind_hole)
         following = None if walk.decided else await resolver.piece_at(at.valid_until + 1)
-        if following is None:
+        behind_hole = following is not None and following.first_offset > at.valid_until + 1
+        if not walk.decided and (following is None or behind_hole):
+            # No later segment tells which transactions are open here.
+            walk.take(SegmentTransactions((), open_at_end=await _open_at_cut(reader, at)))
+        if following is None or walk.decided:
             return Decisions(walk, at)
-        behind_hole = following.first_offset > at.valid_until + 1
         at = following
     raise RetryLater(
         f"more than {HOPS_MAX} segments do not decide the transactions after offset "
@@ -127,8 +131,19 @@ async def _transactions(reader: SegmentReader, piece: SegmentPiece) -> SegmentTr
         aborted = tuple(entry for entry in entries if entry.last_offset <= piece.valid_until)
     at_base = NO_TRANSACTIONS
     if piece.first_offset <= segment.start_offset:
-        at_base = await reader.open_at_base(segment)
+        at_base = await reader.open_at_base(segment) or NO_TRANSACTIONS
     return SegmentTransactions(aborted, at_base, at_end)
+
+
+async def _open_at_cut(
+    reader: SegmentReader, piece: SegmentPiece
+) -> frozenset[OpenTransaction] | None:
+    """The transactions open at the end of a piece that is cut; None if they are not known, or if
+    the segment's own indexes tell.
+    """
+    if piece.valid_until >= piece.segment.end_offset:
+        return None
+    return await reader.open_at_cut(piece.segment, piece.valid_until)
 
 
 def _stable_end(walk: TransactionWalk, piece: SegmentPiece, last: SegmentPiece) -> int:

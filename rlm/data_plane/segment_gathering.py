@@ -412,8 +412,7 @@ def _open_at_base(job: GatherJob, manifest: bytes) -> tuple[OpenTransaction, ...
     parsed, such as one of a later version.
     """
     with suppress(CorruptData):
-        sums = parse_manifest(manifest, source=str(job.segment_id)).checksums
-        return None if sums is None else sums.open_at_base
+        return parse_manifest(manifest, source=str(job.segment_id)).open_at_base
     return None
 
 

@@ -17,6 +17,7 @@ from rlm.data_plane.aiven_log import LogBytes
 from rlm.data_plane.aiven_reader import AivenReader, KeyFiles
 from rlm.data_plane.chunk_cache import ByteBoundedCache, ChunkCache
 from rlm.data_plane.read_request import AivenSegment, NoSuchIndex, ReadableSegment, TieredSegment
+from rlm.data_plane.transaction_batches import OpenAtCut
 from rlm.data_plane.verified_chunks import VerifiedObject, gone
 from rlm.format.manifest import (
     MANIFEST_BYTES_MAX,
@@ -31,11 +32,17 @@ from rlm.format.manifest import (
 from rlm.format.object_keys import SegmentKeys, segment_keys
 from rlmm.segment import RemoteLogSegmentId
 from rsm_backends.store import ObjectStore
-from rsm_backends.streams import read_all
+from rsm_backends.streams import closing_stream, read_all
 
 _PARSED_WEIGHT = 12
 """Factor of the memory of a parsed manifest to the bytes of its JSON, approximately."""
 
+
+OPEN_AT_CUTS_BYTES_MAX = 1024 * 1024
+"""Limit of the memory for the transactions found open at cuts; finding them reads a segment."""
+
+_OPEN_WEIGHT = 200
+"""Memory of an open transaction in a set, approximately."""
 
 INDEXES_AHEAD_BYTES_MAX = 4 * 1024 * 1024
 """Limit of the size up to which `.indexes` is requested whole, together with the manifest."""
@@ -65,6 +72,9 @@ class SegmentReader:
         self._indexes: ByteBoundedCache[tuple[RemoteLogSegmentId, int, IndexType], bytes] = (
             ByteBoundedCache(cache_bytes_max - cache_bytes_max // 2)
         )
+        self._open_at_cuts: ByteBoundedCache[
+            tuple[RemoteLogSegmentId, int], tuple[frozenset[OpenTransaction] | None]
+        ] = ByteBoundedCache(OPEN_AT_CUTS_BYTES_MAX)
 
     async def manifest(self, segment: TieredSegment) -> Manifest:
         """The segment's manifest. Raises CorruptData unless it is the recorded one."""
@@ -131,13 +141,45 @@ class SegmentReader:
         found = _checksums(await self.manifest(segment)).chunk_offset_index
         return await self.index(segment, IndexType.OFFSET) if found is None else found
 
-    async def open_at_base(self, segment: ReadableSegment) -> frozenset[OpenTransaction]:
-        """The transactions known to be open at the segment's base; none for Aiven's manifests,
-        which do not record them.
+    async def open_at_base(self, segment: ReadableSegment) -> frozenset[OpenTransaction] | None:
+        """The transactions open at the segment's base; None if its manifest does not tell, as
+        Aiven's never do.
         """
         if isinstance(segment, AivenSegment):
-            return frozenset()
-        return frozenset(_checksums(await self.manifest(segment)).open_at_base or ())
+            return None
+        opened = (await self.manifest(segment)).open_at_base
+        return None if opened is None else frozenset(opened)
+
+    async def open_at_cut(
+        self, segment: ReadableSegment, valid_until: int
+    ) -> frozenset[OpenTransaction] | None:
+        """The transactions open after offset `valid_until` of a segment that is served only up to
+        there, from its batches; None if those open at its base are not known, or batches are
+        missing.
+        """
+        at_base = await self.open_at_base(segment)
+        if at_base is None:
+            return None
+        key = (segment.segment_id, valid_until)
+        known = self._open_at_cuts.get(key)
+        if known is None:
+            known = (await self._read_to_cut(segment, at_base, valid_until),)
+            weight = (1 + len(known[0] or ())) * _OPEN_WEIGHT
+            self._open_at_cuts.put(key, known, weight)
+        return known[0]
+
+    async def _read_to_cut(
+        self, segment: ReadableSegment, at_base: frozenset[OpenTransaction], valid_until: int
+    ) -> frozenset[OpenTransaction] | None:
+        log = await self.log(segment)
+        cut = OpenAtCut(segment.start_offset, at_base, valid_until, log.key)
+        async with closing_stream(log.stream(0, log.size_bytes)) as chunks:
+            async for parts in chunks:
+                for part in parts:
+                    cut.feed(part)
+                if cut.is_reached:
+                    break
+        return cut.open
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:
         """Fetch the whole `.indexes` at the same time as the manifest, which saves a round trip;

@@ -85,15 +85,15 @@ class ObjectChecksums:
 
     `chunk_offset_index`: Kafka's offset index with at most one entry a chunk of `.log`: base offset
     and position of the first batch that begins in it (except the one at position 0).
-    `open_at_base`: the transactions that the producer snapshot at the base shows open, for readers
-    that cross a lost range. Each is None if the writer was older, or there was no such snapshot.
+    `open_at_base`: the transactions that the producer snapshot at the base shows open. Each is None
+    if the writer was older, or there was no such snapshot.
     """
 
     log: ChunkChecksums
     indexes: ChunkChecksums
     producer_snapshot: ProducerSnapshotOrigin
     chunk_offset_index: bytes | None = None
-    open_at_base: tuple[OpenTransaction, ...] | None = ()
+    open_at_base: tuple[OpenTransaction, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +124,13 @@ class Manifest:
     indexes: Mapping[IndexType, IndexRange]
     checksums: ObjectChecksums | None = None
     transforms: Transforms | None = None
+
+    @property
+    def open_at_base(self) -> tuple[OpenTransaction, ...] | None:
+        """The transactions open at `start_offset`; None if they are not known."""
+        if self.start_offset == 0:
+            return ()
+        return None if self.checksums is None else self.checksums.open_at_base
 
     def encode(self) -> bytes:
         """The JSON of a segment that Strandline copied: untransformed, with checksums."""
@@ -167,7 +174,7 @@ class Manifest:
                 "producerSnapshot": checksums.producer_snapshot.value,
                 "log": log,
                 "indexes": _checksums_json(checksums.indexes),
-                **_open_json(checksums.open_at_base),
+                _OPEN_AT_BASE: _open_json(checksums.open_at_base),
             },
         }
 
@@ -264,18 +271,14 @@ def _checksums_json(checksums: ChunkChecksums) -> dict[str, object]:
     }
 
 
-def _open_json(transactions: tuple[OpenTransaction, ...] | None) -> dict[str, object]:
-    """The field for open transactions; empty if there is none, the usual case."""
-    if transactions == ():
-        return {}
+def _open_json(transactions: tuple[OpenTransaction, ...] | None) -> dict[str, int] | None:
     if transactions is None:
-        return {_OPEN_AT_BASE: None}
-    return {_OPEN_AT_BASE: {str(each.producer_id): each.first_offset for each in transactions}}
+        return None
+    return {str(each.producer_id): each.first_offset for each in transactions}
 
 
 def _parse_open(fields: Fields) -> tuple[OpenTransaction, ...] | None:
-    if _OPEN_AT_BASE not in fields.names():
-        return ()
+    # Manifests of earlier releases may lack the field.
     entries = fields.optional_object(_OPEN_AT_BASE)
     if entries is None:
         return None

@@ -65,7 +65,6 @@ class Span:
         self.process, self.partition = process, partition
         self.first = self.last = process.view.applied_offset
         self.holes: list[tuple[int, int]] = []
-        self.segments: list[tuple[int, int]] = []
         self.end = 0
         self.ends_cut = self.is_going = False
         self._look()
@@ -79,7 +78,6 @@ class Span:
                 self.end = self.end or state.highest_copied[0] + 1
                 rows = list(queries.list_segments(self.process.view, self.partition.tip))
                 self.is_going |= any(row.state is not COPIED for row in rows)
-                self.segments += [(row.start_offset, row.end_offset) for row in rows]
                 self.ends_cut |= any(row.start_offset < self.end <= row.end_offset for row in rows)
 
     def ends(self) -> None:
@@ -147,9 +145,7 @@ class CommittedAudit:
                 continue
             undecided += unit.last - unit.base + 1
             is_told = shown.undecided is None or undecided <= shown.undecided
-            # In a cut segment with a hole behind it no COMMIT is known, as none is in an index.
-            ends = (end for start, end in span.segments if start <= unit.base <= end)
-            crosses = _touches(span.holes, unit.base, max((unit.marker, *ends)))
+            crosses = _touches(span.holes, unit.base, unit.marker)
             self._world.auditor.check(
                 unit.kind == COMMITTED and crosses and is_told,
                 "committed_is_not_hidden",

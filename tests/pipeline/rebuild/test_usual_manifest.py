@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka_formats import offset_index
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
+from kafka_formats.producer_snapshot import OpenTransaction
 from kafka_formats.topic_id_partition import TopicIdPartition
 from pipeline.rebuild import stored_manifest
 from pipeline.rebuild.stored_manifest import ToldSegment, told_by
@@ -63,6 +64,7 @@ def manifests(draw: st.DrawFn) -> Manifest:
             _sums(draw, sum(index_sizes), 1 << 18),
             draw(st.sampled_from(ProducerSnapshotOrigin)),
             draw(st.sampled_from([None, b"", _first_batches(log_bytes, chunk_bytes)])),
+            draw(st.none() | st.lists(st.builds(OpenTransaction, numbers, numbers)).map(tuple)),
         ),
     )  # fmt: skip
 
