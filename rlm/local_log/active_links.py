@@ -38,7 +38,7 @@ from rlmm.log.disk import OsDisk, replace_file, sync_path
 
 BESIDE = (INDEX_SUFFIX, TIME_INDEX_SUFFIX, TRANSACTION_INDEX_SUFFIX, SNAPSHOT_SUFFIX)
 _COMMITTED = "high-watermark"
-_COMMITTED_TEXT = re.compile(r"(cut )?([0-9]{1,18})\n?")
+_COMMITTED_TEXT = re.compile(rb"(cut )?([0-9]{1,18})\n?")
 _NAME = re.compile(r"(\d{20})-(\d+)")
 
 
@@ -181,6 +181,9 @@ class Kept:
     is_cut: bool = False
 
 
+_UNREADABLE = Kept(0, is_cut=True)
+
+
 def epochs_written_ns(directory: Path) -> int | None:
     """The modification time of a replica's leader epoch checkpoint; None if there is none. Passes
     OSError.
@@ -198,14 +201,18 @@ def keep_committed(link: ActiveLink, kept: Kept) -> None:
 
 
 def kept_committed(link: ActiveLink) -> Kept:
-    """The one that `keep_committed` wrote; -1 if there is none, or a crash left it incomplete."""
+    """The one that `keep_committed` wrote; -1 if there is none. An unreadable one may have told of
+    a cut, so it counts as a cut at 0.
+    """
     try:
-        text = (link.path / _COMMITTED).read_text()
-    except (OSError, UnicodeDecodeError):
+        data = (link.path / _COMMITTED).read_bytes()
+    except FileNotFoundError:
         return Kept(-1)
+    except OSError:
+        return _UNREADABLE
     # Without its line end it may be the first digits of a larger number: a lower bound, still true.
-    found = _COMMITTED_TEXT.fullmatch(text)
-    return Kept(-1) if found is None else Kept(int(found[2]), found[1] is not None)
+    found = _COMMITTED_TEXT.fullmatch(data)
+    return _UNREADABLE if found is None else Kept(int(found[2]), found[1] is not None)
 
 
 def remove_links(path: Path) -> None:

@@ -166,10 +166,10 @@ def test_a_kept_high_watermark_outlives_a_power_cut(
         (b"3", Kept(3)),
         (b"cut 30\n", Kept(30, is_cut=True)),
         (b"cut 3", Kept(3, is_cut=True)),
-        (b"cut ", Kept(-1)),
-        (b"cut -1\n", Kept(-1)),
-        (b"\0" * 8, Kept(-1)),
-        (b"", Kept(-1)),
+        (b"cut ", Kept(0, is_cut=True)),
+        (b"cut -1\n", Kept(0, is_cut=True)),
+        (b"\0" * 8, Kept(0, is_cut=True)),
+        (b"", Kept(0, is_cut=True)),
     ],
 )
 def test_a_kept_high_watermark_is_read_as_far_as_it_is_whole(
@@ -178,6 +178,20 @@ def test_a_kept_high_watermark_is_read_as_far_as_it_is_whole(
     link = linked(root, log.log_dir)
     (link.path / "high-watermark").write_bytes(text)
     assert kept_committed(link) == kept
+
+
+def test_a_kept_high_watermark_that_cannot_be_opened_may_have_told_of_a_cut(
+    root: Path, log: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link = linked(root, log.log_dir)
+    assert kept_committed(link) == Kept(-1)
+    keep_committed(link, Kept(7, is_cut=True))
+
+    def full(path: Path) -> bytes:
+        raise OSError(errno.EMFILE, "too many open files", str(path))
+
+    monkeypatch.setattr(Path, "read_bytes", full)
+    assert kept_committed(link) == Kept(0, is_cut=True)
 
 
 @pytest.mark.parametrize("kept", [Kept(0), Kept(7), Kept(7, is_cut=True)])
