@@ -21,6 +21,9 @@ from kafka_listener.protocol.offsets import Asked, TopicPartition
 from kafka_listener.reading.read_port import BrokerLogEnds, EpochEnd, FoundOffset, TierReads
 from rlmm.wire.schema import Values
 
+Reports = dict[Asked, tuple[TopicIdPartition, BrokerLogEnds | None]]
+"""The leader's report by which the tier left a partition to the leader."""
+
 
 @dataclass(frozen=True, slots=True)
 class OffsetAnswers:
@@ -42,11 +45,16 @@ class OffsetAnswers:
         asked = [
             one for one in all_asked if one not in found and offsets.tier_is_asked(one.timestamp)
         ]
-        await self.turns.in_slices(asked, partial(self._ask_tier, client, found))
-        return await self._with_leader(client, request, found)
+        reports: Reports = {}
+        await self.turns.in_slices(asked, partial(self._ask_tier, client, found, reports))
+        return await self._with_leader(client, request, found, reports)
 
     async def _ask_tier(
-        self, client: Client, found: dict[Asked, FoundOffset | ErrorCode], asked: Sequence[Asked]
+        self,
+        client: Client,
+        found: dict[Asked, FoundOffset | ErrorCode],
+        reports: Reports,
+        asked: Sequence[Asked],
     ) -> None:
         known = await self._known(client, [(one.topic, one.partition) for one in asked])
         told = await self.ends.of(client, list(known.values()))
@@ -65,6 +73,11 @@ class OffsetAnswers:
             answer = await self._of_tier(tip, one.timestamp, broker)
             if answer is not None:
                 found[one] = answer
+            is_left = not isinstance(answer, ErrorCode) and offsets.disk_matters(
+                one.timestamp, answer
+            )
+            if is_left and self.tier.ends(tip) is not None:
+                reports[one] = tip, broker
 
     async def _of_tier(
         self, tip: TopicIdPartition, timestamp: int, broker: BrokerLogEnds | None
@@ -76,7 +89,11 @@ class OffsetAnswers:
             return ErrorCode.LEADER_NOT_AVAILABLE
 
     async def _with_leader(
-        self, client: Client, request: ClientRequest, found: dict[Asked, FoundOffset | ErrorCode]
+        self,
+        client: Client,
+        request: ClientRequest,
+        found: dict[Asked, FoundOffset | ErrorCode],
+        reports: Reports,
     ) -> Values:
         whole = [
             one
@@ -91,7 +108,39 @@ class OffsetAnswers:
                 leader = offsets.offsets_in(answer)
             except (RetryLater, CorruptData) as error:
                 self.counts.not_available(str(error))
+        if leader:
+            check = partial(self._check_disks, client, reports, found)
+            await self.turns.in_slices(list(reports), check)
         return offsets.merged(request.body, leader, found)
+
+    async def _check_disks(
+        self,
+        client: Client,
+        reports: Reports,
+        found: dict[Asked, FoundOffset | ErrorCode],
+        some: Sequence[Asked],
+    ) -> None:
+        """Discard the leader's answers if local retention has moved the start of its disk since the
+        report: the tier may have the records in between, which the answer skips.
+        """
+        tips = list(dict.fromkeys(reports[one][0] for one in some))
+        for tip in tips:
+            self.ends.doubt(client, tip)
+        told = await self.ends.of(client, tips)
+        for one in some:
+            tip, before = reports[one]
+            now = told[tip]
+            stays = (
+                before is not None
+                and isinstance(now, BrokerLogEnds)
+                and now.local_log_start_offset <= before.local_log_start_offset
+            )
+            if not stays:
+                self.counts.not_available(
+                    f"where the disk of the leader of {tip} begins was not known, or moved, while "
+                    "it searched for an offset"
+                )
+                found[one] = ErrorCode.LEADER_NOT_AVAILABLE
 
     async def epoch_ends(self, client: Client, request: ClientRequest) -> Values:
         """The leader's answers, and the tier's for epochs that the leader's epoch cache does not

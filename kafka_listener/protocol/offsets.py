@@ -54,6 +54,11 @@ def leader_is_asked(timestamp: int, tier: FoundOffset | None) -> bool:
     return tier is None or timestamp == MAX_TIMESTAMP
 
 
+def disk_matters(timestamp: int, tier: FoundOffset | None) -> bool:
+    """True if the leader is asked for an offset that depends on where its disk begins."""
+    return leader_is_asked(timestamp, tier) and timestamp != LATEST_TIERED
+
+
 def without(body: Values, answered: Iterable[Asked]) -> Values:
     """The request without those partitions, as from a consumer."""
     gone = set(answered)
