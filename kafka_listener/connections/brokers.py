@@ -126,9 +126,9 @@ class Brokers:
     def __post_init__(self) -> None:
         self.topics = TopicIds(self.monotonic)
 
-    def learn(self, body: Values) -> None:
-        """Take brokers and topics from an answer to Metadata."""
-        self.topics.learn(topics_in(body))
+    def learn(self, body: Values, *, broker: str | None = None) -> None:
+        """Take brokers and topics from an answer to Metadata, of the broker at that address."""
+        self.topics.learn(topics_in(body), broker=broker)
         told = brokers_in(body)
         self.alive = (
             frozenset(told) or self.alive
@@ -227,15 +227,17 @@ class Brokers:
         topics: list[Values] = [{"name": name} for name in names]
         topics += [{"name": None, "topic_id": topic_id} for topic_id in ids]
         if topics:
-            self.learn(await self._metadata(connection, topics))
+            self.learn(await self._metadata(connection, topics), broker=connection.name)
 
-    async def check_ids(self, connection: Connection, names: Iterable[str]) -> None:
-        """Request the ids of these names, except those that any broker has just reported: the
-        Metadata of a topic may be long. RetryLater, CorruptData.
+    async def check_ids(self, connection: Connection, topics: Iterable[tuple[str, bytes]]) -> None:
+        """Request the ids of these names, except those that any broker has just reported and this
+        one has reported before: the Metadata of a topic may be long. RetryLater, CorruptData.
         """
-        due = self.topics.claim_checks(names)
+        wanted = set(topics)
+        due = self.topics.claim_checks(sorted({name for name, _ in wanted}))
+        untold = {each[0] for each in wanted if not self.topics.is_told(connection.name, *each)}
         try:
-            await self.learn_topics(connection, due, ())
+            await self.learn_topics(connection, sorted({*due, *untold}), ())
         except BaseException:
             self.topics.give_up_checks(due)
             raise

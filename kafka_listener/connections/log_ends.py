@@ -116,7 +116,10 @@ class LogEnds:
             return offsets.offsets_in(answer)
 
         # A topic may be recreated under its name, and the requests below have only the names.
-        await self.brokers.check_ids(await client.twin(), sorted({name for name, _ in names}))
+        broker, topics = await client.twin(), self.brokers.topics
+        await self.brokers.check_ids(
+            broker, [(tip.topic, bytes(tip.topic_id)) for tip in partitions]
+        )
         local = await ask(offsets.EARLIEST_LOCAL, 0) if knows_local else None
         start = await ask(offsets.EARLIEST, offsets.READ_UNCOMMITTED)
         # Ask for the last stable offset first, so that it is never above the high watermark.
@@ -126,7 +129,9 @@ class LogEnds:
         found: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
         for tip, name in zip(partitions, names, strict=True):
             four = [each.get(name) for each in answers]
-            is_it = self.brokers.topics.id_of(tip.topic) == tip.topic_id
+            # A broker that lags answers about an earlier topic, of perhaps higher leader epochs.
+            is_told = topics.is_told(broker.name, tip.topic, tip.topic_id)
+            is_it = is_told and topics.id_of(tip.topic) == tip.topic_id
             found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 

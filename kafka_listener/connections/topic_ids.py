@@ -13,6 +13,8 @@ KNOWN_S = 30.0
 """The time after which an id is requested again: a topic may be recreated under its name."""
 CHECKED_S = 1.0
 """The time for which an id that one client's broker reported is not checked for other clients."""
+TOLD_MAX = 50_000
+"""The most topics of brokers for which it is remembered which id the broker itself reported."""
 NEVER = float("-inf")
 
 
@@ -24,11 +26,15 @@ class TopicIds:
         self._by_name: dict[str, tuple[bytes, float]] = {}
         self._names: dict[bytes, str] = {}
         self._asked_at: dict[str, float] = {}
+        self._told: dict[tuple[str, str], bytes] = {}
 
-    def learn(self, topics: Iterable[TopicNameAndId]) -> None:
-        """Remember topics that a broker has just reported."""
+    def learn(self, topics: Iterable[TopicNameAndId], *, broker: str | None = None) -> None:
+        """Remember topics that a broker has just reported; `broker` is its address, if known."""
         now = self._monotonic()
         for topic in topics:
+            if broker is not None:
+                self._told.pop((broker, topic.name), None)
+                self._told[broker, topic.name] = topic.topic_id
             before = self._by_name.pop(topic.name, None)
             if before is not None and before[0] != topic.topic_id:
                 self._names.pop(before[0], None)
@@ -37,6 +43,14 @@ class TopicIds:
         while len(self._by_name) > TOPICS_MAX:
             oldest = next(iter(self._by_name))
             self._names.pop(self._by_name.pop(oldest)[0], None)
+        while len(self._told) > TOLD_MAX:
+            del self._told[next(iter(self._told))]
+
+    def is_told(self, broker: str, name: str, topic_id: bytes) -> bool:
+        """True if that broker itself has reported this id for the name. Until then it may lag, and
+        answer about an earlier topic of this name.
+        """
+        return self._told.get((broker, name)) == topic_id
 
     def claim_checks(self, names: Iterable[str]) -> list[str]:
         """The names whose ids the caller has to request: they were not reported within `CHECKED_S`.

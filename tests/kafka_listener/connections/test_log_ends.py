@@ -37,6 +37,7 @@ class Leader:
     retained: int | None = None
     """Retention takes all below, right behind the next answer."""
     ends: dict[TopicIdPartition, ReportedEnds] = field(default_factory=dict)
+    name: str = "broker-1:9092"
 
     async def twin(self) -> Leader:
         if not self.reachable:
@@ -68,13 +69,14 @@ class Scene:
         self.log_ends = LogEnds(self.brokers, lambda: self.now)
         self.client = cast(Client, self.leader)
 
-    async def _learn_topics(self, _: object, names: list[str], ids: list[bytes]) -> None:
+    async def _learn_topics(self, twin: Leader, names: list[str], ids: list[bytes]) -> None:
         if not names and not ids:
             return
         self.checks += 1
         if self.check_fails:
             raise RetryLater("lost")
-        self.brokers.topics.learn([TopicNameAndId("orders", self.leader.topic_id)])
+        told = [TopicNameAndId("orders", self.leader.topic_id)]
+        self.brokers.topics.learn(told, broker=twin.name)
 
     async def of(self, client: Leader | None = None) -> BrokerLogEnds | int | None:
         asking = self.client if client is None else cast(Client, client)
@@ -141,6 +143,19 @@ async def test_the_id_of_a_topic_is_checked_once_for_all_clients() -> None:
     scene.leader.topic_id = OTHER_ID
     scene.now += 1.5
     assert {await scene.of(client) for client in clients} == {3}
+
+
+async def test_a_broker_that_lags_does_not_answer_about_the_topic_of_before() -> None:
+    """Its leader epochs may be higher, and outdo those of the true leader for good."""
+    scene = Scene(topic_id=OTHER_ID)
+    told_by_another = [TopicNameAndId("orders", ID)]
+    scene.brokers.topics.learn(told_by_another, broker="broker-2:9092")
+    assert await scene.of() == 3
+    scene.brokers.topics.learn(told_by_another, broker="broker-2:9092")
+    assert await scene.of() == 3
+    scene.leader.topic_id = ID  # it has caught up
+    assert await scene.of() == TOLD
+    assert scene.checks == 3
 
 
 async def test_an_id_that_could_not_be_checked_is_checked_by_the_next_client() -> None:
