@@ -203,7 +203,8 @@ class Fetching:
     ) -> None:
         """Answer the partitions that the tier serves; the rest goes to `to_broker`."""
         bytes_max = self.rates.bytes_max(self.bytes_max) if await self._has_its_turn(run) else 0
-        granted = run.share.more(min(run.request.body["max_bytes"], bytes_max))
+        # As at a broker, a client that wants no bytes gets one batch all the same.
+        granted = run.share.more(min(max(run.request.body["max_bytes"], 1), bytes_max))
         run.bytes_left = granted
         await self.turns.in_slices(wanted, partial(self._from_tier_some, run, reading))
         run.share.keep(granted - run.bytes_left)

@@ -117,6 +117,17 @@ async def test_a_partition_that_no_answer_has_room_for_has_its_turn_later() -> N
     assert second["error_code"] == 0
 
 
+@pytest.mark.parametrize("bytes_max", [0, -1])
+async def test_a_client_that_wants_no_bytes_gets_a_first_batch_as_of_a_broker(
+    bytes_max: int,
+) -> None:
+    """`fetch.max.bytes=0` is legal, and would else read nothing for ever."""
+    scene = Scene()
+    first, second = await scene.fetch(0, 10, max_bytes=bytes_max)
+    assert (first["records"], second["records"]) == (b"batch 0.", b"")
+    assert scene.slept == []
+
+
 async def test_a_topic_that_is_not_known_is_the_leaders() -> None:
     scene = Scene(error=3, records=b"")
     (one,) = await scene.fetch(0, topic="unknown")
