@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kafka_formats.errors import CorruptData, RetryLater
+from kafka_formats.errors import CorruptData, RetryLater, StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
@@ -84,7 +84,7 @@ class OffsetAnswers:
     ) -> FoundOffset | ErrorCode | None:
         try:
             return await self.tier.list_offsets(tip, timestamp, broker)
-        except (RetryLater, CorruptData) as error:
+        except StrandlineError as error:
             self.counts.not_available(str(error))
             return ErrorCode.LEADER_NOT_AVAILABLE
 

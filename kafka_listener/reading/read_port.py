@@ -215,7 +215,7 @@ class TierReads(Protocol):
         """The tier's answer for a timestamp, or for EARLIEST (-2), MAX_TIMESTAMP (-3) and
         LATEST_TIERED (-5): the first hit at or above the log's start. None: only the leader can
         tell. The leader's largest timestamp may be larger than the tier's: both have to be asked.
-        RetryLater, CorruptData: the answer can't be given now.
+        StrandlineError: the answer can't be given now, as by RetryLater, or until an admin acts.
         """
 
     def epoch_end(

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from kafka_formats.errors import InvalidRequest, NotFound, Refused, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rights import NO_RIGHTS, RightsOrError
@@ -15,6 +16,7 @@ from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.shares import Turns
 from kafka_listener.protocol import offsets
 from kafka_listener.protocol.codec import ClientRequest, Head
+from kafka_listener.reading.read_port import TierEnds
 from tests.kafka_listener.connections.known_rights import KnownRights
 
 TIP = TopicIdPartition("orders", Uuid(bytes(range(16))), 0)
@@ -32,8 +34,8 @@ class Stand:
     async def resolve(self, _: Client, __: object) -> dict[Any, TopicIdPartition]:
         return self.known
 
-    async def of(self, _: Client, __: object) -> dict[TopicIdPartition, int]:
-        return dict.fromkeys(self.known.values(), self.error)
+    async def of(self, _: Client, __: object) -> dict[TopicIdPartition, int | None]:
+        return dict.fromkeys(self.known.values(), self.error or None)
 
     async def exchange(self, _: Head, __: str, body: Any) -> Any:
         answer = {"partition_index": 0, "error_code": 0, "timestamp": -1, "offset": 1_500}
@@ -41,13 +43,16 @@ class Stand:
         return {"topics": topics}
 
 
-def answers_of(stand: Stand, rights: KnownRights) -> OffsetAnswers:
-    parts = (stand, stand, SimpleNamespace(not_available=lambda _: None), rights, Turns())
+def answers_of(stand: Stand, rights: KnownRights, told: list[str] | None = None) -> OffsetAnswers:
+    lines = [] if told is None else told
+    parts = (stand, stand, SimpleNamespace(not_available=lines.append), rights, Turns())
     return OffsetAnswers(*(cast(Any, each) for each in parts))
 
 
-async def earliest(stand: Stand, rights: KnownRights | None = None) -> tuple[int, int]:
-    answers = answers_of(stand, rights or KnownRights())
+async def earliest(
+    stand: Stand, rights: KnownRights | None = None, told: list[str] | None = None
+) -> tuple[int, int]:
+    answers = answers_of(stand, rights or KnownRights(), told)
     partition = {"partition_index": 0, "timestamp": offsets.EARLIEST, "current_leader_epoch": -1}
     body = {
         "replica_id": -1,
@@ -81,6 +86,31 @@ async def test_a_client_that_may_not_read_is_told_so_at_once() -> None:
 async def test_without_the_right_nobody_is_asked(told: RightsOrError | None, error: int) -> None:
     """The leader may give it a moment later, and knows nothing below its own disk."""
     assert await earliest(Stand(0), KnownRights({"orders": told})) == (error, -1)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        InvalidRequest("a batch decompresses to too much", field="copier.batch_bytes_max"),
+        Refused("this node does not have the store `cold`"),
+        NotFound("the index is not there"),
+    ],
+)
+async def test_a_search_of_the_tier_that_fails_is_asked_for_again_and_logged(
+    error: StrandlineError,
+) -> None:
+    """The connection does not end, nor does the leader answer from above the tier."""
+
+    class Tier(Stand):
+        async def list_offsets(self, *_: object) -> None:
+            raise error
+
+        def ends(self, _: object) -> TierEnds:
+            return TierEnds(0, 40, 0)
+
+    told: list[str] = []
+    assert await earliest(Tier(0), told=told) == (5, -1)
+    assert told == [str(error)]
 
 
 async def test_epochs_are_refused_topic_by_topic() -> None:
