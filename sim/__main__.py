@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from ast import literal_eval
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -57,9 +58,11 @@ def main() -> int:
         trace: list[str] | None = [] if arguments.trace else None
         try:
             print(run(seed, arguments.events, trace=trace), flush=True)
-        except AssertionError as error:
+        except Exception as error:  # noqa: BLE001 - a fault of the world's own fails its seed alone
             failed += 1
             print(f"seed {seed}: {type(error).__name__} {error}", flush=True)
+            if not isinstance(error, AssertionError):
+                traceback.print_exception(error)
         finally:
             for line in trace or ():
                 print(line)

@@ -348,7 +348,8 @@ class Delegated:
         """Reassign: a follower's replica goes away."""
         self._world.note(f"{partition.tip.topic}: the replica on n{node_id} moves away")
         partition.drop_from_in_sync(node_id)
-        partition.replicas.pop(node_id).remove()
+        partition.departed[node_id] = partition.replicas.pop(node_id)
+        partition.departed[node_id].remove()
         if node_id in self.brokers:
             self.brokers[node_id].stop(partition)
 

@@ -92,21 +92,25 @@ class LowerEndAudit:
         self._world = world
         self._claims: dict[TopicIdPartition, list[_Told]] = {}
         self._before: PartitionState | None = None
-        self._answered: dict[tuple[int, TopicPartition], tuple[int, BrokerWord]] = {}
+        self._led: dict[tuple[int, TopicPartition], dict[int, int]] = {}
+        """The times at which a node's broker said last that it leads in an epoch."""
 
     def answered(self, node_id: int, words: Mapping[TopicPartition, BrokerWord]) -> None:
         """Remember what a node's broker answers now."""
         now_ms = self._world.schedule.now_ms
-        self._answered.update(((node_id, tip), (now_ms, word)) for tip, word in words.items())
+        for tip, word in words.items():
+            if isinstance(word, Leads):
+                self._led.setdefault((node_id, tip), {})[word.leader_epoch] = now_ms
 
     def stood_still(self, node_id: int, since_ms: int) -> None:
         """Leave a pause of a node's process out of the age of its broker's last answers: between
         an answer and the record that rests on it a process may stand still.
         """
         now_ms = self._world.schedule.now_ms
-        for asked, (at_ms, word) in self._answered.items():
-            if asked[0] == node_id and at_ms <= now_ms:
-                self._answered[asked] = min(at_ms + now_ms - since_ms, now_ms), word
+        for (of, _), epochs in self._led.items():
+            if of == node_id:
+                for epoch, at_ms in epochs.items():
+                    epochs[epoch] = min(at_ms + now_ms - since_ms, now_ms)
 
     def restart(self, end: int) -> None:
         """Forget the claims that a disaster took: their offsets are given anew."""
@@ -165,12 +169,10 @@ class LowerEndAudit:
         if told is None or replica is None or partition.deleted:
             return
         tip = partition.tip
-        asked = self._answered.get((process.machine.node_id, (tip.topic, tip.partition)))
-        match asked:
-            case (at_ms, Leads(epoch, _)) if self._world.schedule.now_ms - at_ms <= ANSWERED_MS:
-                just_led = epoch == told.epoch  # it may have heard of another leader since
-            case _:
-                just_led = False
+        # It may have heard of another leader since.
+        led = self._led.get((process.machine.node_id, (tip.topic, tip.partition)), {})
+        led_ms = led.get(told.epoch)
+        just_led = led_ms is not None and self._world.schedule.now_ms - led_ms <= ANSWERED_MS
         self._check(
             just_led or (replica.leads and replica.epoch == told.epoch),
             "who_records_was_just_asked",
@@ -225,9 +227,10 @@ class LowerEndAudit:
     # ---- the lower end
 
     def _leader(self, tip: TopicIdPartition) -> tuple[Partition, Replica, _Told]:
-        """The claimed leader's partition and replica, with its claim."""
+        """The claimed leader's partition and replica, which may have gone since, with its claim."""
         partition, told = self._world.brokers.partition(tip), self._claims[tip][-1]
-        return partition, partition.replicas[told.node_id], told
+        replica = partition.replicas.get(told.node_id) or partition.departed[told.node_id]
+        return partition, replica, told
 
     def _began(self, record: LogStart) -> None:
         """Check a first log start by where the leader's disk began while it led."""

@@ -27,6 +27,7 @@ class Partition:
     def __init__(self, tip: TopicIdPartition, replicas: dict[int, Replica], random: Random) -> None:
         self.tip = tip
         self.replicas = replicas
+        self.departed: dict[int, Replica] = {}
         self.leader = NO_LEADER
         self.epoch = -1
         self.in_sync = sorted(replicas)
