@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -149,14 +149,20 @@ class Answers:
     async def _metadata(self, client: Client, request: ClientRequest) -> bytes:
         if asks_by_id_too_early(request.head.version, request.body):
             return await self._metadata_refused(request, ErrorCode.INVALID_REQUEST)
+        async with AsyncExitStack() as held:
+            return await self._metadata_held(client, request, held)
+
+    async def _metadata_held(
+        self, client: Client, request: ClientRequest, held: AsyncExitStack
+    ) -> bytes:
         asked, is_news = {**request.body, "allow_auto_topic_creation": False}, True
         try:
-            body = await client.exchange(request.head, request.client_id, asked)
+            body = await client.exchange(request.head, request.client_id, asked, held=held)
         except RetryLater as error:
             if not self.brokers.known or await self.brokers.answers(None):
                 self._no_broker(client, request.head, error)
                 raise  # the client then asks a different node
-            body, is_news = await self._last_metadata(client, asked), False
+            body, is_news = await self._last_metadata(client, asked, held), False
         except CorruptData as error:
             self.counts.refused(client.name, _unanswered(request.head, error))
             return await self._metadata_refused(request, ErrorCode.LEADER_NOT_AVAILABLE)
@@ -202,11 +208,14 @@ class Answers:
         await learn(())  # the brokers, even if the answer has no topics
         await self.brokers.turns.in_slices(body["topics"], learn, weight)
 
-    async def _last_metadata(self, client: Client, asked: Values) -> Values:
+    async def _last_metadata(self, client: Client, asked: Values, held: AsyncExitStack) -> Values:
         """The last Metadata that brokers sent: a client that is refused here may have no other way
         to the tier.
         """
-        rights = await self.rights.of(client, self.last.known(asked))
+        known = self.last.known(asked)
+        rights = await self.rights.of(client, known)
+        if len(known) > 1:
+            await held.enter_async_context(self.brokers.turns.long_answers)
 
         def may_hear(topic: str) -> bool:
             return topic_rights.offset_error(rights.get(topic)) == ErrorCode.NONE

@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from kafka_client.connection import Connection, Endpoint
 from kafka_client.frame_check import FrameError
 from kafka_client.sasl import SaslCredentials
 from kafka_formats.errors import CorruptData, InvalidRequest, Refused, RetryLater
-from kafka_listener.connections.shares import PARTITION_BYTES, Turns
+from kafka_listener.connections.shares import PARTITION_BYTES, SLICE, Turns
 from kafka_listener.connections.topic_ids import TopicIds
 from kafka_listener.protocol import codec
 from kafka_listener.protocol.apis import SERVED, Api
@@ -73,9 +74,11 @@ async def exchange(
     body: Mapping[str, Any],
     deadline_s: float = ASK_DEADLINE_S,
     turns: Turns | None = None,
+    held: AsyncExitStack | None = None,
 ) -> Values:
     """The answer to a request of exactly that version. Without `turns` it does not wait for other
-    clients' work. RetryLater, CorruptData.
+    clients' work. A long answer counts as one in memory until `held` is closed. RetryLater,
+    CorruptData.
     """
     turns, partitions = turns or Turns(), codec.partitions_in(body)
     encode = partial(codec.encode_request, head, client_id, body)
@@ -84,6 +87,8 @@ async def exchange(
     if head.api_key != Api.FETCH:  # mostly records, which cost no decoding
         # A short request may have a long answer: the Metadata of all topics.
         partitions = max(partitions, len(answer) // PARTITION_BYTES)
+    if held is not None and partitions > SLICE:
+        await held.enter_async_context(turns.long_answers)
     try:
         return await turns.apart(partitions, partial(codec.decode_response, head, answer))
     except FrameError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -96,10 +97,17 @@ class Client(Caller):
         return await twin.relay(sized(frame), deadline_s=deadline_s)
 
     async def exchange(
-        self, head: Head, client_id: str | None, body: Mapping[str, Any], *, wait_s: float = 0.0
+        self,
+        head: Head,
+        client_id: str | None,
+        body: Mapping[str, Any],
+        *,
+        wait_s: float = 0.0,
+        held: AsyncExitStack | None = None,
     ) -> Values:
-        """The broker's answer to a request that it may hold for `wait_s`. RetryLater, CorruptData.
-        DisconnectError: the broker does not support the version.
+        """The broker's answer to a request that it may hold for `wait_s`; `held` as in
+        `brokers.exchange`. RetryLater, CorruptData. DisconnectError: the broker does not support
+        the version.
         """
         deadline_s = brokers.ASK_DEADLINE_S + wait_s
         twin, turns = await self.twin(), self.brokers.turns
@@ -112,7 +120,7 @@ class Client(Caller):
                 f"sent version {head.version} of API key {head.api_key}, but its broker supports "
                 f"{low} to {high} now: on a new connection the client asks for the versions again"
             )
-        return await brokers.exchange(twin, head, client_id, body, deadline_s, turns)
+        return await brokers.exchange(twin, head, client_id, body, deadline_s, turns, held)
 
     async def ask(self, api: Api, body: Mapping[str, Any], *, version_max: int) -> Values:
         """The broker's answer to a request of the node itself. RetryLater, CorruptData."""

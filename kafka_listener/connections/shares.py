@@ -23,6 +23,10 @@ FIRST_BYTES = 64 << 10
 """The bytes that every answer may have, whatever room is left; a connection that waits for records
 counts with them, too.
 """
+LONG_ANSWERS_MAX = 2
+"""The most long answers of brokers that are decoded at once: a partition takes some 500 bytes then,
+ten times as much as in the answer.
+"""
 FREE_PARTS = 8
 """An answer takes at most the free room divided by this: a client that is slow to read its answers
 makes those of other clients smaller, but never empty.
@@ -34,8 +38,13 @@ Found = TypeVar("Found")
 
 @dataclass(slots=True)
 class Turns:
-    """The turns of a node's event loop."""
+    """The turns of a node's event loop. `long_answers` is held as long as a broker's long answer is
+    in memory decoded; who holds it waits for turns, but for no client or broker.
+    """
 
+    long_answers: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(LONG_ANSWERS_MAX)
+    )
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def in_slices(

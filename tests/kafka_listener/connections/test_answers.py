@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -12,12 +13,14 @@ import pytest
 from kafka_client.connection import AnswerTooLargeError, Connection
 from kafka_formats.errors import RetryLater
 from kafka_listener.connections.fetching import Fetching, Send, TierRecords
-from kafka_listener.connections.shares import SLICE, Found, Item, Turns
+from kafka_listener.connections.last_metadata import LastMetadata
+from kafka_listener.connections.shares import LONG_ANSWERS_MAX, SLICE, Found, Item, Turns
 from kafka_listener.protocol.apis import Api
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.reading.read_port import TierBatches
 from kafka_listener.virtual_nodes import virtual_id
 from rlm.data_plane.read_request import ClientEnd, Sent
+from rlmm.wire.schema import Values
 from rlmm.wire.server_connection import DisconnectError, ServerConnection
 from tests.kafka_listener.connections.answers_scene import AnswersScene
 
@@ -129,6 +132,32 @@ async def test_metadata_of_all_topics_is_read_rewritten_and_written_beside_the_l
     assert all(each > 2_000 for each in long_works)
     assert len(turns.slices) > 3, "what is shared is learnt by the loop, a little at a time"
     assert scene.brokers.topics.id_of("topic-199") == (200).to_bytes(16, "big")
+
+
+async def test_few_long_answers_of_brokers_are_in_memory_at_once() -> None:
+    """When a replica starts again, all its clients ask for all topics at once: decoded, each answer
+    takes ten times the memory of its bytes.
+    """
+    scene = AnswersScene(metadata(40, 25))
+    decoded, most = 0, 0
+
+    class Watched(LastMetadata):
+        def take(self, body: Values) -> None:
+            nonlocal decoded, most
+            decoded += not body["topics"]  # once an answer, before its topics
+            most = max(most, decoded)
+            super().take(body)
+
+    scene.answers = replace(scene.answers, last=Watched())
+
+    async def ask() -> None:
+        nonlocal decoded
+        answer = await scene.ask(Api.METADATA, 12, {"topics": None})
+        assert len(answer["topics"]) == 40
+        decoded -= 1
+
+    await asyncio.gather(*(ask() for _ in range(20)))
+    assert most == LONG_ANSWERS_MAX
 
 
 async def test_short_metadata_waits_for_no_turn() -> None:
