@@ -14,6 +14,7 @@ from rlmm.wire.schema import Values
 READ = 1 << 3
 DESCRIBE = 1 << 8
 """Bits of `topicAuthorizedOperations` (KIP-430): the codes of Kafka's AclOperation."""
+RIGHTS_UNKNOWN = "the client's rights in topic %s are not known: its broker does not tell them"
 NOT_REPORTED = -(1 << 31)
 """`topicAuthorizedOperations` of a broker that was not asked for it or does not support it."""
 

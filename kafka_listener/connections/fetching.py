@@ -11,7 +11,7 @@ from math import ceil
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
 from kafka_listener.access.rates import WAIT_S_MAX, TierRates
-from kafka_listener.access.rights import fetch_error
+from kafka_listener.access.rights import RIGHTS_UNKNOWN, fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import NEVER, LogEnds
 from kafka_listener.connections.nearer_replica import NearerReplica
@@ -272,6 +272,8 @@ class Fetching:
         for each in below:
             wanted, tip, _ = each
             error = fetch_error(rights.get(tip.topic))
+            if error == ErrorCode.OFFSET_NOT_AVAILABLE:
+                self.counts.not_available(RIGHTS_UNKNOWN % tip.topic)
             if error:
                 run.answers[wanted.where] = fetch.error_answer(wanted, error)
             else:
@@ -408,7 +410,7 @@ class Fetching:
             is_out = answer["error_code"] == ErrorCode.OFFSET_OUT_OF_RANGE
             if tip is None or tier is None:
                 if is_out and not await self._is_not_tiered(run.client, tip, wanted):
-                    answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
+                    self._wait_for_tier(wanted, tip, answer)
                 continue
             self.ends.saw(run.client, tip, answer)
             if answer.get("log_start_offset", -1) > tier.log_start_offset:
@@ -440,6 +442,13 @@ class Fetching:
             and wanted.offset > broker.high_watermark
         ):
             return  # above the end: an unclean election took what the client had read
+        self._wait_for_tier(wanted, tip, answer)
+
+    def _wait_for_tier(self, wanted: Wanted, tip: TopicIdPartition | None, answer: Values) -> None:
+        where = f"partition {wanted.partition} of an unknown topic" if tip is None else tip
+        self.counts.not_available(
+            f"{where}: offset {wanted.offset} is not on the leader's disk, and may be in the tier"
+        )
         answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
 
 

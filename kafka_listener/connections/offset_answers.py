@@ -8,6 +8,7 @@ from functools import partial
 
 from kafka_formats.errors import CorruptData, RetryLater, StrandlineError
 from kafka_formats.topic_id_partition import TopicIdPartition
+from kafka_listener.access.rights import RIGHTS_UNKNOWN
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import LogEnds
 from kafka_listener.connections.read_counts import ReadCounts
@@ -38,7 +39,7 @@ class OffsetAnswers:
     async def list_offsets(self, client: Client, request: ClientRequest) -> Values:
         """Ask the tier first where it may know better, then the leader once for the rest."""
         all_asked = offsets.asked_in(request.body)
-        refused = await self.rights.refused(client, {one.topic for one in all_asked})
+        refused = await self._refused(client, {one.topic for one in all_asked})
         found: dict[Asked, FoundOffset | ErrorCode] = {
             one: refused[one.topic] for one in all_asked if one.topic in refused
         }
@@ -61,6 +62,7 @@ class OffsetAnswers:
         for one in asked:
             tip = known.get((one.topic, one.partition))
             if tip is None:  # it may be tiered or not
+                self.counts.not_available(f"the id of topic {one.topic} is not known")
                 found[one] = ErrorCode.LEADER_NOT_AVAILABLE
                 continue
             broker = told[tip]
@@ -68,6 +70,8 @@ class OffsetAnswers:
                 # If the client asked again, the leader might answer, but it knows nothing below its
                 # own disk.
                 may_not = broker == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                if not may_not:
+                    self.counts.not_available(f"{tip}: its leader answered error {broker}")
                 found[one] = ErrorCode(broker) if may_not else ErrorCode.LEADER_NOT_AVAILABLE
                 continue
             answer = await self._of_tier(tip, one.timestamp, broker)
@@ -146,9 +150,7 @@ class OffsetAnswers:
         """The leader's answers, and the tier's for epochs that the leader's epoch cache does not
         cover.
         """
-        refused = await self.rights.refused(
-            client, {each["topic"] for each in request.body["topics"]}
-        )
+        refused = await self._refused(client, {each["topic"] for each in request.body["topics"]})
         asked = offsets.without_topics(request.body, refused)
         body = await self._epoch_ends(client, request, asked)
         offsets.refuse_epochs(body, request.body, refused)
@@ -176,6 +178,13 @@ class OffsetAnswers:
             return offsets.no_epoch_ends(asked, below)
         offsets.with_epoch_ends(body, below)
         return body
+
+    async def _refused(self, client: Client, topics: set[str]) -> dict[str, ErrorCode]:
+        refused = await self.rights.refused(client, topics)
+        for topic, error in refused.items():
+            if error == ErrorCode.LEADER_NOT_AVAILABLE:
+                self.counts.not_available(RIGHTS_UNKNOWN % topic)
+        return refused
 
     async def _known(
         self, client: Client, names: Sequence[TopicPartition]

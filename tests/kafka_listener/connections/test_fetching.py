@@ -268,8 +268,11 @@ async def test_out_of_range_of_a_leader_is_believed_above_its_end_alone(
     offset: int, error: ErrorCode
 ) -> None:
     """Below, it has dropped the records between two questions: the tier may have them by now."""
-    (one,) = await Scene(error=1, records=b"").fetch(offset)
+    scene = Scene(error=1, records=b"")
+    (one,) = await scene.fetch(offset)
     assert one["error_code"] == error
+    waits = error == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.counts.not_available_answers == waits, "who waits is counted"
 
 
 @pytest.mark.parametrize("caught_up", [True, False])
@@ -284,8 +287,10 @@ async def test_out_of_range_is_not_believed_before_it_is_known_what_is_tiered(
 
 
 async def test_out_of_range_is_not_believed_while_the_topics_id_is_unknown() -> None:
-    (one,) = await Scene(error=1, records=b"").fetch(5, topic="unknown")
+    scene = Scene(error=1, records=b"")
+    (one,) = await scene.fetch(5, topic="unknown")
     assert one["error_code"] == ErrorCode.OFFSET_NOT_AVAILABLE
+    assert scene.counts.not_available_answers == 1
 
 
 async def test_a_client_that_its_broker_throttles_gets_an_answer_of_all_partitions() -> None:
@@ -366,6 +371,7 @@ async def test_nothing_of_the_tier_is_read_without_the_right(
     (one,) = await scene.fetch(0)
     assert (one["error_code"], one["high_watermark"], one["records"]) == (error, -1, b"")
     assert scene.tier.asked == []
+    assert scene.counts.not_available_answers == (error == 78), "who waits is counted"
 
 
 async def test_a_topic_that_the_settings_keep_back_is_not_asked_of_the_broker() -> None:

@@ -52,6 +52,7 @@ def answers_of(stand: Stand, rights: KnownRights, told: list[str] | None = None)
 async def earliest(
     stand: Stand, rights: KnownRights | None = None, told: list[str] | None = None
 ) -> tuple[int, int]:
+    told = [] if told is None else told
     answers = answers_of(stand, rights or KnownRights(), told)
     partition = {"partition_index": 0, "timestamp": offsets.EARLIEST, "current_leader_epoch": -1}
     body = {
@@ -62,6 +63,7 @@ async def earliest(
     request = ClientRequest(Head(2, 7, 1), "a client", body)
     answer = await answers.list_offsets(cast(Client, stand), request)
     (one,) = answer["topics"][0]["partitions"]
+    assert bool(told) == (one["error_code"] == 5), "whoever waits is counted and logged"
     return one["error_code"], one.get("offset", -1)
 
 
