@@ -16,7 +16,11 @@ NAMES_MAX = 10_000
 dropped first.
 """
 WAIT_S_MAX = 30.0
-"""The longest throttle time: by default Kafka's clients give up a request after 30 s."""
+"""The longest throttle time."""
+DELAY_S_MAX = 10.0
+"""The longest delay of the answer to a client that did not wait: by default Kafka's clients give up
+a request after 30 s.
+"""
 
 UserAndClientId = tuple[str, str | None]
 """A user and one of its client ids; None: all its client ids together."""

@@ -10,7 +10,7 @@ from math import ceil
 
 from kafka_formats.errors import CorruptData, RetryLater
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_listener.access.rates import WAIT_S_MAX, TierRates
+from kafka_listener.access.rates import DELAY_S_MAX, TierRates
 from kafka_listener.access.rights import RIGHTS_UNKNOWN, fetch_error
 from kafka_listener.connections.client import Client
 from kafka_listener.connections.log_ends import NEVER, LogEnds
@@ -181,14 +181,15 @@ class Fetching:
 
     async def _has_its_turn(self, run: FetchRun) -> bool:
         """Delay a client that did not wait for its throttle time. False: it has to wait longer
-        still.
+        still, and the answer says so.
         """
         who = run.client.user, run.request.client_id or ""
-        until = self.ends.monotonic() + WAIT_S_MAX
+        until = self.ends.monotonic() + DELAY_S_MAX
         while (wait_s := self.rates.wait_s(*who, now := self.ends.monotonic())) > 0:
-            if now + wait_s > until:
+            if now >= until:
+                run.throttle_ms = ceil(wait_s * 1000)
                 return False
-            await self.sleep(wait_s)
+            await self.sleep(min(wait_s, until - now))
         return True
 
     def _charge(self, run: FetchRun) -> None:
@@ -356,7 +357,7 @@ class Fetching:
             run.to_broker.clear()
             run.share.keep(run.share.held_bytes - granted)
             return
-        run.throttle_ms = answer.get("throttle_time", 0)
+        run.throttle_ms = max(run.throttle_ms, answer.get("throttle_time", 0))
         found = await self.turns.apart(count, partial(fetch.answers_in, answer, run.to_broker))
         run.broker_bytes = sum(len(each["records"] or b"") for each in found.values())
         run.share.keep(run.share.held_bytes - granted + run.broker_bytes)
