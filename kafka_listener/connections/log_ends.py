@@ -129,9 +129,10 @@ class LogEnds:
         found: dict[TopicIdPartition, BrokerLogEnds | int | None] = {}
         for tip, name in zip(partitions, names, strict=True):
             four = [each.get(name) for each in answers]
-            # A broker that lags answers about an earlier topic, of perhaps higher leader epochs.
+            # A broker that lags answers about an earlier topic, of perhaps higher leader epochs. An
+            # id that is no longer remembered, with very many topics, is no different id.
             is_told = topics.is_told(broker.name, tip.topic, tip.topic_id)
-            is_it = is_told and topics.id_of(tip.topic) == tip.topic_id
+            is_it = is_told and topics.id_of(tip.topic) in (None, tip.topic_id)
             found[tip] = _ends(four) if is_it else int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_formats.errors import RetryLater
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
-from kafka_listener.connections import log_ends
+from kafka_listener.connections import log_ends, topic_ids
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client, ReportedEnds
 from kafka_listener.connections.log_ends import ENDS_S, LogEnds
@@ -156,6 +156,22 @@ async def test_a_broker_that_lags_does_not_answer_about_the_topic_of_before() ->
     scene.leader.topic_id = ID  # it has caught up
     assert await scene.of() == TOLD
     assert scene.checks == 3
+
+
+async def test_a_topic_that_is_forgotten_meanwhile_for_others_is_still_known_to_its_leader(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The Metadata of more topics than are remembered comes while the leader is asked."""
+    monkeypatch.setattr(topic_ids, "TOPICS_MAX", 1)
+    scene = Scene()
+    asked = scene.leader.ask
+
+    async def ask(api: int, body: dict[str, Any], *, version_max: int) -> dict[str, Any]:
+        scene.brokers.topics.learn([TopicNameAndId("plans", OTHER_ID)])
+        return await asked(api, body, version_max=version_max)
+
+    monkeypatch.setattr(scene.leader, "ask", ask)
+    assert await scene.of() == TOLD
 
 
 async def test_an_id_that_could_not_be_checked_is_checked_by_the_next_client() -> None:
