@@ -231,6 +231,10 @@ class Fetching:
             if isinstance(broker, int):
                 run.answers[wanted.where] = fetch.error_answer(wanted, broker)
                 continue
+            if _is_fenced(wanted, broker):
+                error = ErrorCode.FENCED_LEADER_EPOCH
+                run.answers[wanted.where] = fetch.error_answer(wanted, error)
+                continue
             shown = self.ends.shown(run.client, tip, ends)
             if len(run.records) >= TIER_PARTS_MAX or run.bytes_left <= 0:
                 run.answers[wanted.where] = fetch.records_answer(wanted, shown)
@@ -451,6 +455,15 @@ class Fetching:
             f"{where}: offset {wanted.offset} is not on the leader's disk, and may be in the tier"
         )
         answer["error_code"] = ErrorCode.OFFSET_NOT_AVAILABLE
+
+
+def _is_fenced(wanted: Wanted, broker: BrokerLogEnds | None) -> bool:
+    """True if the client knows an earlier leader alone, by the present one's report. As at a broker
+    it has to find out first whether what it has read is still in the log (KIP-320).
+    """
+    if broker is None or not broker.is_reachable:
+        return False
+    return fetch.UNKNOWN < wanted.leader_epoch < broker.leader_epoch
 
 
 def _is_idle(answer: Values) -> bool:

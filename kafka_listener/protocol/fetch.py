@@ -26,13 +26,16 @@ Where = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """One partition of a Fetch. `topic` is a name, or the 16 bytes of an id."""
+    """One partition of a Fetch. `topic` is a name, or the 16 bytes of an id. `leader_epoch` is that
+    of the newest leader known to the client; -1: unknown.
+    """
 
     where: Where
     topic: str | bytes
     partition: int
     offset: int
     bytes_max: int
+    leader_epoch: int = UNKNOWN
 
 
 def wanted_in(body: Values) -> tuple[Wanted, ...]:
@@ -44,6 +47,7 @@ def wanted_in(body: Values) -> tuple[Wanted, ...]:
             each["partition"],
             each["fetch_offset"],
             each["partition_max_bytes"],
+            each.get("current_leader_epoch", UNKNOWN),
         )
         for topic_number, topic in enumerate(body["topics"])
         for number, each in enumerate(topic["partitions"])

@@ -177,11 +177,19 @@ class Scene:
         self.now += seconds
 
     async def fetch(
-        self, *offsets: int, topic: str | Uuid = "orders", first: int = 0, **more: Any
+        self,
+        *offsets: int,
+        topic: str | Uuid = "orders",
+        first: int = 0,
+        leader_epoch: int = -1,
+        **more: Any,
     ) -> list[Values]:
-        """The answers about partitions `first`, the one behind it, ..., with records as bytes."""
+        """The answers about partitions `first`, the one behind it, ..., with records as bytes.
+        `leader_epoch` is the one that the client knows.
+        """
+        one = {"partition_max_bytes": 1_000, "current_leader_epoch": leader_epoch}
         partitions = [
-            {"partition": number, "fetch_offset": offset, "partition_max_bytes": 1_000}
+            {"partition": number, "fetch_offset": offset} | one
             for number, offset in enumerate(offsets, first)
         ]
         by_id = isinstance(topic, Uuid)

@@ -27,7 +27,7 @@ from kafka_listener.reading.read_port import (
 from kafka_listener.virtual_nodes import virtual_id
 from rlmm.records.node_facts import NodeFacts, ReadAddress
 from rlmm.rows.nodes import RegisteredNode
-from tests.kafka_listener.connections.fetch_scene import HOLD_UNTIL_S, ID, OTHER_ID, Scene
+from tests.kafka_listener.connections.fetch_scene import ENDS, HOLD_UNTIL_S, ID, OTHER_ID, Scene
 
 
 async def test_old_offsets_come_from_the_tier_alone() -> None:
@@ -137,6 +137,29 @@ async def test_a_topic_that_is_not_known_is_the_leaders() -> None:
 async def test_the_leaders_error_is_the_clients() -> None:
     (one,) = await Scene(6).fetch(0)
     assert one["error_code"] == 6
+
+
+@pytest.mark.parametrize(
+    ("epoch", "told", "error"),
+    [
+        (3, ENDS, ErrorCode.FENCED_LEADER_EPOCH),
+        (4, ENDS, ErrorCode.NONE),
+        (5, ENDS, ErrorCode.NONE),  # the leader's report is from before that
+        (-1, ENDS, ErrorCode.NONE),
+        (3, replace(ENDS, is_reachable=False), ErrorCode.NONE),
+        (3, None, ErrorCode.NONE),
+    ],
+)
+async def test_a_client_that_knows_an_earlier_leader_alone_is_fenced_as_by_a_broker(
+    epoch: int, told: BrokerLogEnds | None, error: ErrorCode
+) -> None:
+    """It asks where its epoch ends, and learns that an unclean election replaced what it has read:
+    the tier has other records at these offsets by now.
+    """
+    scene = Scene(told)
+    (one,) = await scene.fetch(15, leader_epoch=epoch)
+    assert one["error_code"] == error
+    assert bool(one["records"]) == (error == ErrorCode.NONE)
 
 
 async def test_a_topic_is_read_by_its_id_as_by_its_name() -> None:
