@@ -40,8 +40,19 @@ OWN_METADATA_VERSION = 12
 """The highest version of Metadata for the node's own requests; from 12 on topics can be requested
 by id.
 """
+PAUSE_AFTER_SILENCE_S = 5.0
+"""The time for which a broker is not tried again that did not even refuse the connection: clients
+waited for it.
+"""
+FAILURE_KEPT_S = 60.0
+"""The time after which a failure no longer counts for the order in which brokers are tried."""
+OPEN_ANY_S = 5.0
+"""The time after which no further broker is tried for a request that any broker may answer: clients
+give up after 30 s. The next request goes on with the brokers that were tried longest ago.
+"""
 ANSWER_BYTES_MAX = 64 << 20
 BROKERS_MAX = 1_000
+NEVER = float("-inf")
 TLS_KEPT_S = 30.0
 """The time after which certificates and authorities are read again, for new connections."""
 
@@ -124,7 +135,7 @@ class Brokers:
     versions: Mapping[int, tuple[int, int]] = field(default_factory=dict)
     trouble: str | None = None
     turns: Turns = field(default_factory=Turns)
-    _failed_at: dict[Address, float] = field(default_factory=dict)
+    _retry_at: dict[Address, float] = field(default_factory=dict)
     _own: dict[Address, Connection] = field(default_factory=dict)
     _tls: tuple[float, ssl.SSLContext | None] | None = None
 
@@ -160,12 +171,23 @@ class Brokers:
         failure = RetryLater("no broker could be reached: check kafka.bootstrap")
         # A broker that is gone for good may take the whole deadline to fail: live ones come first.
         alive = (self.known[each] for each in sorted(self.alive & self.known.keys()))
-        for address in dict.fromkeys((*alive, *self.known.values(), *self.bootstrap)):
+        addresses = dict.fromkeys((*alive, *self.known.values(), *self.bootstrap))
+        until = self.monotonic() + OPEN_ANY_S
+        for address in sorted(addresses, key=self._failed_lately):
             try:
                 return await self._open(address, as_node=as_node)
             except RetryLater as error:
                 failure = error
+            if self.monotonic() >= until:
+                break
         raise failure
+
+    def _failed_lately(self, address: Address) -> float:
+        """The order in which brokers are tried: those that failed come last, the latest at the end.
+        A failure of long ago says nothing.
+        """
+        retry_at = self._retry_at.get(address, NEVER)
+        return retry_at if self.monotonic() - retry_at < FAILURE_KEPT_S else NEVER
 
     async def answers(self, broker_id: int | None) -> bool:
         """True if that broker (None: any) accepts connections."""
@@ -177,11 +199,11 @@ class Brokers:
         return True
 
     async def _open(self, address: Address, *, as_node: bool = True) -> Connection:
-        failed_at = self._failed_at.get(address)
-        if failed_at is not None and self.monotonic() - failed_at < PAUSE_AFTER_FAILURE_S:
+        began_at = self.monotonic()
+        if began_at < self._retry_at.get(address, NEVER):
             raise RetryLater(
                 f"the broker at {address[0]}:{address[1]} could not be reached a moment ago, and "
-                f"is tried again in {PAUSE_AFTER_FAILURE_S:g} s"
+                "is tried again in some seconds"
             )
         try:
             endpoint = Endpoint(
@@ -194,11 +216,14 @@ class Brokers:
             )
             connection = await Connection.open(endpoint, new_nonce=self.new_nonce)
         except (RetryLater, CorruptData) as error:
-            self._failed_at[address] = self.monotonic()
+            now = self.monotonic()
+            is_silent = now - began_at >= CONNECT_DEADLINE_S / 2
+            pause_s = PAUSE_AFTER_SILENCE_S if is_silent else PAUSE_AFTER_FAILURE_S
+            self._retry_at[address] = now + pause_s
             raise RetryLater(str(error)) from error
         except (Refused, InvalidRequest) as error:  # clients' logins do not depend on it
             raise RetryLater(str(error)) from error
-        self._failed_at.pop(address, None)
+        self._retry_at.pop(address, None)
         self.versions = connection.api_versions
         return connection
 
