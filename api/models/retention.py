@@ -42,9 +42,10 @@ class ExpiringSegment(Wire):
 class RetentionPlanView(Wire):
     """The plan of the next pass, as a dry run. The log start moves first; `segments` are deleted in
     this order, and the first thousand are listed; the last `trashed_count` of all go to the trash
-    instead. `held_back`: why nothing may be deleted now. `brake`, and `hold` (by an admin who
-    restored records that the policy had deleted): why this pass deletes only below the recorded log
-    start. `next_due_ms`: when time retention reaches the next segment.
+    instead, and those outside the lineage stay for its time first. `held_back`: why nothing may be
+    deleted now. `brake`, and `hold` (by an admin who restored records that the policy had deleted):
+    why this pass deletes only below the recorded log start. `next_due_ms`: when time retention
+    reaches the next segment.
     """
 
     topic: Annotated[str, Field(examples=["payments"])]

@@ -25,12 +25,12 @@ class CopyLimits:
     `finish_deadline_s`: wait of a finished upload for a quorum leader. `store_retry_s`: longest
     pause between two looks at a missing store. `retention_interval_s`: pause between two passes of
     retention; a pass that would take more than `retention_max_percent` of a partition's tiered
-    bytes, or the node's, stops. `retention_trash_s`: time from an expiry mark to the log start, 0
-    for no trash. `delete_delay_s` keeps a finished segment's objects for running readers.
-    `deletion_settle_s`: head start of the node that claimed a deleted partition last.
-    `takeover_settle_s`: wait after a prefix was taken over, for the last requests of the nodes
-    before; covers `store_deadline_s` and the clocks. `clock_hold_s`: longest wait of deletes after
-    the clocks of node and store were set ahead together.
+    bytes, or the node's, stops. `retention_trash_s`: time from an expiry mark to the log start, and
+    that what a later leader's log lacks stays; 0 for no trash. `delete_delay_s` keeps a finished
+    segment's objects for running readers. `deletion_settle_s`: head start of the node that claimed
+    a deleted partition last. `takeover_settle_s`: wait after a prefix was taken over, for the last
+    requests of the nodes before; covers `store_deadline_s` and the clocks. `clock_hold_s`: longest
+    wait of deletes after the clocks of node and store were set ahead together.
     """
 
     scan_interval_s: float = 5.0

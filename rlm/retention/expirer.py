@@ -12,7 +12,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
 
 from kafka_formats.errors import Conflict, Fenced, NotFound, StrandlineError
 from kafka_formats.kafka_uuid import Uuid
@@ -24,13 +23,15 @@ from rlm.control.surroundings import Surroundings
 from rlm.copy.partition_work import PartitionWork
 from rlm.delete.clean_up_tasks import CleanUpTasks
 from rlm.retention.acceptance import Acceptance, AskedAcceptance, acceptance_of
+from rlm.retention.cut_off_times import CutOffSeen
 from rlm.retention.delete_records_plan import RecordDeletion, plan_record_deletion
 from rlm.retention.mark_times import DueMark, MarksSeen
+from rlm.retention.quiet_partitions import PlanInputs, QuietPartitions
 from rlm.retention.retention_plan import LogStartMove, RetentionFacts, RetentionPlan, plan_retention
 from rlm.retention.retention_problems import retention_problems
 from rlm.retention.topic_retention import RetentionInForce, RetentionRules, RetentionSource
 from rlmm.manager.manager import RemoteLogMetadataManager
-from rlmm.partition_state import NOTHING_EXPIRES, PartitionState, TopicPolicy
+from rlmm.partition_state import NOTHING_EXPIRES, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, LogStart
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 
@@ -48,25 +49,6 @@ WHOSE = {
     RetentionSource.POLICY: "the topic's policy",
     RetentionSource.TOPIC: "the topic's Kafka configs",
 }
-
-
-class _Seen(NamedTuple):
-    """The inputs of a plan besides the time."""
-
-    token: int
-    log_start_offset: int
-    lineage: object
-    segment_count: int
-    size_bytes: int
-    policy: TopicPolicy
-    expiry_offset: int
-
-    @classmethod
-    def of(cls, state: PartitionState, token: int, policy: TopicPolicy) -> _Seen:
-        return cls(
-            token, state.log_start_offset, state.lineage, state.segment_count, state.size_bytes,
-            policy, state.expiry.offset,
-        )  # fmt: skip
 
 
 BY_AN_ADMIN = "by an admin"
@@ -111,9 +93,10 @@ class Expirer:
     audit: Audit
     rules: RetentionRules
     marks: MarksSeen
+    cut_off: CutOffSeen
     look_trouble: Callable[[], str | None] = no_trouble
     paused: Callable[[str], str | None] = not_paused
-    quiet: dict[TopicIdPartition, tuple[_Seen, int | None]] = field(default_factory=dict)
+    quiet: QuietPartitions = field(default_factory=QuietPartitions)
     stopped: dict[TopicIdPartition | None, str] = field(default_factory=dict)
     accepted: dict[TopicIdPartition, Acceptance] = field(default_factory=dict)
     failing: dict[TopicIdPartition, str] = field(default_factory=dict)
@@ -133,13 +116,14 @@ class Expirer:
         accepted, self.accepted = self.accepted, {}  # valid for this pass only
         works = [work for work in self.works() if work.claim is not None]
         here = {work.partition for work in works}
-        self.quiet = {tip: seen for tip, seen in self.quiet.items() if tip in here}
+        self.quiet.keep(here)
         self.stopped = {
             tip: text for tip, text in self.stopped.items() if tip is None or tip in here
         }
         self.failing = {tip: text for tip, text in self.failing.items() if tip in here}
         self.held = {tip: text for tip, text in self.held.items() if tip in here}
         self.marks.keep(here)
+        self.cut_off.keep(here)
         await self.rules.refresh(each.topic for each in here)
         orders: list[_Order] = []
         node_bytes = 0
@@ -200,6 +184,7 @@ class Expirer:
             whose=WHOSE[by.source],
             trash_ms=self._trash_ms,
             due=None if due is None else due.mark,
+            stayed=self.cut_off.stayed(tip, self._trash_ms),
         )
         if len(rows) <= ROWS_ON_LOOP_MAX:
             return plan_retention(facts)
@@ -306,10 +291,9 @@ class Expirer:
         self.marks.look(tip, state.expiry)
         due = self.marks.due(tip, state.expiry)
         size_bytes = max(0, state.size_bytes - state.expiry.size_bytes)
-        seen = _Seen.of(state, claim.token, by.policy)
-        quiet, due_ms = self.quiet.get(tip, (None, None))
-        in_time = due_ms is None or self.around.ambient.now_ms() < due_ms
-        if quiet == seen and in_time and due is None:
+        seen = PlanInputs.of(state, claim.token, by.policy)
+        quiet = self.quiet.has(tip, seen, self.around.ambient.now_ms())
+        if quiet and due is None and accepted is None:
             return None, size_bytes
         if (self.held_back(tip.topic) or by.held_back) is not None:
             return None, size_bytes
@@ -319,18 +303,31 @@ class Expirer:
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
+        if new := self.cut_off.look(tip, plan.outside_lineage):
+            logger.warning(
+                "%s: the log of its leader lacks %d tiered segments; retention: %s",
+                tip, new, plan.text,
+            )  # fmt: skip
         self.held.pop(tip, None)
         if plan.hold is not None:
             self.held[tip] = plan.hold
         held = plan.hold is not None and plan.held_back is None and not plan.delete_now
         if held:  # until a different policy or a release, which change `seen`
-            self.quiet[tip] = (seen, None)
+            self.quiet.note(tip, seen, None)
             return None, size_bytes
-        if plan.taken or plan.up_to is not None or plan.held_back is not None:
-            self.quiet.pop(tip, None)
-            return _Order(work, claim.token, plan, counts, due), size_bytes
-        self.quiet[tip] = (seen, plan.next_due_ms)
-        return None, size_bytes
+        if plan.only_waits:
+            self.quiet.note(tip, seen, self._due_ms(tip, plan))
+            return None, size_bytes
+        self.quiet.forget(tip)
+        return _Order(work, claim.token, plan, counts, due), size_bytes
+
+    def _due_ms(self, tip: TopicIdPartition, plan: RetentionPlan) -> int | None:
+        """The Unix time of the next pass that may have something to do; None: not by itself."""
+        left_ms = self.cut_off.left_ms(tip, self._trash_ms)
+        if left_ms is None:
+            return plan.next_due_ms
+        stayed_ms = self.around.ambient.now_ms() + left_ms
+        return stayed_ms if plan.next_due_ms is None else min(stayed_ms, plan.next_due_ms)
 
     def _rule(self, work: PartitionWork) -> RetentionInForce:
         """The rule for a partition. It is held back while the directory is unreadable: brokers give
@@ -347,8 +344,8 @@ class Expirer:
         segments below a log start that is recorded already.
         """
         taking = [order for order in orders if not order.accepted and not order.plan.stopped]
-        segments = sum(len(order.plan.taken) for order in taking)
-        taken = sum(order.plan.expiring_bytes for order in taking)
+        segments = sum(len(order.plan.taken_now) for order in taking)
+        taken = sum(order.plan.expiring_now_bytes for order in taking)
         percent = self.around.limits.retention_max_percent
         # An active brake also applies to the few segments that some acceptances have left.
         few = segments < NODE_BRAKE_SEGMENTS_MIN and None not in self.stopped

@@ -5,7 +5,8 @@ segment that cannot be deleted delays no other. Log start moves first, so that e
 above it always has the segment that serves it; apply accepts the plan only in this order
 (`rlmm/apply/segments.py`, IN_USE).
 
-With a trash the policy sets an expiry mark, which the log start follows once its time is over.
+With a trash the policy sets an expiry mark, which the log start follows once its time is over; and
+what a later leader's log lacks stays for that time, since a leader that has it brings it back.
 
 Only the tier's COPY_SEGMENT_FINISHED segments count: neither unfinished copies (KAFKA-17062) nor
 the broker's own segments (KAFKA-20732) push other segments out of retention. A byte counts at most
@@ -21,8 +22,9 @@ from enum import Enum
 
 from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
+from rlm.retention.live_segments import Live, gone_with, is_past, settled, start_by_size
 from rlmm.partition_state import UNLIMITED, ExpiryMark, Mode, PartitionState, TopicPolicy
-from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage, without
+from rlmm.rows.coverage import EpochRange, epoch_ranges, ranges_in_lineage
 from rlmm.segment import OFFSET_MAX, RemoteLogSegmentMetadata, SegmentState
 
 BRAKE_SEGMENTS_MIN = 10
@@ -51,7 +53,8 @@ class RetentionFacts:
     store's unless `held_back`, the reason why nothing may be deleted now, is set. `percent_max`:
     the share of the partition's tiered bytes that one pass may delete, besides the segments that
     are `accepted`. `whose` names the source of the retention. `trash_ms`: the time from an expiry
-    mark until the log start follows, 0 for no trash; `due`: the last mark whose time is over.
+    mark until the log start follows, 0 for no trash; `due`: the last mark whose time is over;
+    `stayed`: segments that have been outside the lineage for that time.
     """
 
     state: PartitionState
@@ -64,6 +67,7 @@ class RetentionFacts:
     whose: str = "the topic's policy"
     trash_ms: int = 0
     due: ExpiryMark | None = None
+    stayed: frozenset[Uuid] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,8 @@ class RetentionPlan:
 
     `held_back`: why nothing may be deleted now. `brake`: the share is too large, of all segments or
     of those that a later leader's log lacks, so only segments below the recorded log start may be
-    deleted; the same holds for a `hold` of an admin. `next_due_ms`: the Unix time at which time
+    deleted; the same holds for a `hold` of an admin. `stays`: segments of `deletions`, all outside
+    the lineage, that are not deleted yet. `next_due_ms`: the Unix time at which time
     retention reaches the next segment, None if never by itself. `size_bytes`: of the finished
     segments; `expiring_bytes`: the plan's share of it, without segments below the recorded log
     start and in the trash.
@@ -108,11 +113,36 @@ class RetentionPlan:
     marked: tuple[Deletion, ...] = ()
     hold: str | None = None
     trash_ms: int = 0
+    stays: frozenset[Uuid] = frozenset()
 
     @property
     def taken(self) -> tuple[Deletion, ...]:
         """All segments that this pass hides from readers or deletes."""
         return (*self.deletions, *self.marked)
+
+    @property
+    def taken_now(self) -> tuple[Deletion, ...]:
+        """The segments of `taken` that are not in `stays`."""
+        return tuple(each for each in self.taken if each.row.segment_id.id not in self.stays)
+
+    @property
+    def expiring_now_bytes(self) -> int:
+        """`expiring_bytes` without the segments of `stays`."""
+        staying = (each for each in self.deletions if each.row.segment_id.id in self.stays)
+        return self.expiring_bytes - sum(each.row.size_bytes for each in staying)
+
+    @property
+    def outside_lineage(self) -> frozenset[Uuid]:
+        """The segments that a later leader's log lacks."""
+        return frozenset(
+            each.row.segment_id.id for each in self.deletions if each.reason is Reason.UNREFERENCED
+        )
+
+    @property
+    def only_waits(self) -> bool:
+        """True if the pass changes nothing, and only the time of `stays` has to pass."""
+        quiet = self.held_back is None and self.brake is None and self.up_to is None
+        return quiet and not self.taken_now
 
     @property
     def up_to(self) -> LogStartMove | None:
@@ -136,26 +166,12 @@ class RetentionPlan:
             return ()
         if self.stopped:
             return tuple(each for each in self.deletions if each.reason is Reason.LOG_START)
-        return self.deletions
+        return tuple(each for each in self.deletions if each.row.segment_id.id not in self.stays)
 
     @property
     def stopped(self) -> str | None:
         """The reason why the policy deletes and marks nothing now."""
         return self.held_back or self.brake or self.hold
-
-
-@dataclass(frozen=True, slots=True)
-class _Live:
-    """A segment that serves offsets from log start on, `low` to `high`; `ranges`: by epoch."""
-
-    row: RemoteLogSegmentMetadata
-    low: int
-    high: int
-    ranges: tuple[EpochRange, ...]
-    expires_ms: int | None
-
-    def is_expired(self, now_ms: int) -> bool:
-        return _is_past(self.expires_ms, now_ms)
 
 
 def plan_retention(facts: RetentionFacts) -> RetentionPlan:
@@ -171,10 +187,12 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
             facts.policy, facts.whose,
         )  # fmt: skip
     live, gone = _sorted_out(facts, finished)
-    target = _settled(state.log_start_offset, _new_log_start(facts, live), live)
+    stays = _staying(facts, gone)
+    gone = [_later(each, facts) if each.row.segment_id.id in stays else each for each in gone]
+    target = settled(state.log_start_offset, _new_log_start(facts, live), live)
     start, going = target if not facts.trash_ms else (state.log_start_offset, [])
     if facts.due is not None and facts.due.offset > start:
-        start, going = facts.due.offset, _gone_with(facts.due.offset, live)
+        start, going = facts.due.offset, gone_with(facts.due.offset, live)
     in_trash = {each.row.segment_id.id for each in live if each.high < state.expiry.below}
     deletions = (*gone, *(_expired(each, facts, in_trash) for each in going))
     mark, marked = _marked(facts, target, in_trash)
@@ -182,7 +200,8 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     counted = [each for each in taken if each.reason not in UNCOUNTED]
     kept_rows = [row for row in finished if row.segment_id.id not in in_trash]
     kept_bytes = sum(row.size_bytes for row in kept_rows)
-    brake = _brake(facts, counted, kept_bytes) or _cut_off(facts, taken, kept_rows)
+    counted_now = [each for each in counted if each.row.segment_id.id not in stays]
+    brake = _brake(facts, counted_now, kept_bytes) or _cut_off(facts, taken, kept_rows)
     hold = _hold(facts)
     kept = [each for each in live if each.high >= target[0]]
     plan = RetentionPlan(
@@ -200,8 +219,34 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
         marked,
         hold,
         facts.trash_ms,
+        stays,
     )
     return replace(plan, text=_text(plan))
+
+
+def _staying(facts: RetentionFacts, gone: Iterable[Deletion]) -> frozenset[Uuid]:
+    """The segments outside the lineage that a leader with their records may still bring back: their
+    time is not over, nor their retention, no admin accepted their deletion, and the log start is
+    not above them.
+    """
+    if not facts.trash_ms:
+        return frozenset()
+    may_return = (
+        each.row
+        for each in gone
+        if each.reason is Reason.UNREFERENCED
+        and each.row.end_offset >= facts.state.log_start_offset
+        and not is_past(_expires_ms(each.row, facts.policy), facts.now_ms)
+    )
+    return frozenset(row.segment_id.id for row in may_return) - facts.stayed - facts.accepted
+
+
+def _later(each: Deletion, facts: RetentionFacts) -> Deletion:
+    text = (
+        f"{each.text}; it stays for {facts.trash_ms / 1000:g} s from when this was seen, since a "
+        "leader that has its records brings it back"
+    )
+    return replace(each, text=text)
 
 
 def _move(state: PartitionState, start: int) -> LogStartMove | None:
@@ -211,7 +256,7 @@ def _move(state: PartitionState, start: int) -> LogStartMove | None:
 
 
 def _marked(
-    facts: RetentionFacts, target: tuple[int, list[_Live]], in_trash: Collection[Uuid]
+    facts: RetentionFacts, target: tuple[int, list[Live]], in_trash: Collection[Uuid]
 ) -> tuple[LogStartMove | None, tuple[Deletion, ...]]:
     """The mark for the policy's log start, and the segments that it brings into the trash."""
     start, going = target
@@ -244,10 +289,10 @@ def _not_ours(state: PartitionState) -> str | None:
 
 def _sorted_out(
     facts: RetentionFacts, finished: Iterable[RemoteLogSegmentMetadata]
-) -> tuple[list[_Live], list[Deletion]]:
+) -> tuple[list[Live], list[Deletion]]:
     """The serving segments, and those below log start or outside the lineage."""
     state = facts.state
-    live: list[_Live] = []
+    live: list[Live] = []
     gone: list[Deletion] = []
     for row in finished:
         ranges = _in_lineage(state.lineage, row)
@@ -266,7 +311,7 @@ def _sorted_out(
             continue
         above = (each for each in ranges if each.end >= state.log_start_offset)
         low = min(max(each.start, state.log_start_offset) for each in above)
-        live.append(_Live(row, low, high, ranges, _expires_ms(row, facts.policy)))
+        live.append(Live(row, low, high, ranges, _expires_ms(row, facts.policy)))
     gone.sort(key=lambda each: (each.row.start_offset, each.row.segment_id.id))
     return live, gone
 
@@ -288,9 +333,9 @@ def _expires_ms(row: RemoteLogSegmentMetadata, policy: TopicPolicy) -> int | Non
     return newest_ms + policy.retention_ms
 
 
-def _new_log_start(facts: RetentionFacts, live: Sequence[_Live]) -> int:
+def _new_log_start(facts: RetentionFacts, live: Sequence[Live]) -> int:
     """The end of the offsets that are all out of retention, by size or by time."""
-    by_size = _start_by_size(facts, live)
+    by_size = start_by_size(facts.policy.retention_bytes, facts.state.log_start_offset, live)
     kept = [
         max(each.low, by_size)
         for each in live
@@ -311,92 +356,7 @@ def _first_under_way(facts: RetentionFacts) -> int:
     return min((row.start_offset for row in own if row.state is started), default=OFFSET_MAX)
 
 
-def _start_by_size(facts: RetentionFacts, live: Sequence[_Live]) -> int:
-    """The highest offset from which on the tier still holds `retention_bytes`."""
-    wanted = facts.policy.retention_bytes
-    start = facts.state.log_start_offset
-    if wanted == UNLIMITED or not live:
-        return start
-    counted, lowest = 0, max(each.high for each in live) + 1
-    for each in sorted(live, key=_reach, reverse=True):
-        if counted >= wanted:
-            return lowest
-        if each.high < lowest:
-            counted += _whole_bytes(each)
-            lowest = each.low
-    return lowest if counted >= wanted else start
-
-
-def _whole_bytes(live: _Live) -> int:
-    """The segment's bytes if all of it is in the lineage; else 0: those of a part are unknown."""
-    served = sum(each.end - each.start + 1 for each in live.ranges)
-    whole = live.row.end_offset - live.row.start_offset + 1
-    return live.row.size_bytes if served == whole else 0
-
-
-def _reach(live: _Live) -> tuple[int, int]:
-    return live.high, live.row.finished_at
-
-
-def _settled(old_start: int, start: int, live: Sequence[_Live]) -> tuple[int, list[_Live]]:
-    """The log start, not above the first kept segment, and the segments to delete with it.
-
-    A segment across the log start is deleted if other segments hold its offsets above; else it is
-    kept, and its offsets below stay readable. Each round lowers the log start or is the last.
-    """
-    while True:
-        kept_low = _first_kept_across(start, live)
-        if kept_low is None:
-            break
-        start = max(old_start, kept_low)
-    return start, _gone_with(start, live)
-
-
-def _gone_with(start: int, live: Sequence[_Live]) -> list[_Live]:
-    going = [each for each in live if each.high < start]
-    going.sort(key=lambda each: (each.low, each.row.segment_id.id))
-    return [*going, *_across(start, live)]
-
-
-def _across(start: int, live: Sequence[_Live]) -> list[_Live]:
-    """The unneeded segments across `start`, in the order in which they may be deleted."""
-    remaining = {each.row.segment_id.id: each for each in live if each.high >= start}
-    going = []
-    for each in sorted(live, key=_reach):
-        if each.low < start <= each.high:
-            del remaining[each.row.segment_id.id]
-            if _held_by(remaining.values(), each, start):
-                going.append(each)
-            else:
-                remaining[each.row.segment_id.id] = each
-    return going
-
-
-def _first_kept_across(start: int, live: Sequence[_Live]) -> int | None:
-    going = {each.row.segment_id.id for each in _across(start, live)}
-    kept = [
-        each.low
-        for each in live
-        if each.low < start <= each.high and each.row.segment_id.id not in going
-    ]
-    return min(kept, default=None)
-
-
-def _held_by(others: Iterable[_Live], gone: _Live, start: int) -> bool:
-    """True if others have, in the same epochs, all that `gone` serves at or above `start`."""
-    near = [each for each in others if each.low <= gone.high]
-    for epoch, low, high in gone.ranges:
-        if high < start:
-            continue
-        free = [(max(low, start), high)]
-        for other in near:
-            free = without(free, *((r.start, r.end) for r in other.ranges if r.epoch == epoch))
-        if free:
-            return False
-    return True
-
-
-def _expired(each: _Live, facts: RetentionFacts, in_trash: Collection[Uuid] = ()) -> Deletion:
+def _expired(each: Live, facts: RetentionFacts, in_trash: Collection[Uuid] = ()) -> Deletion:
     policy = facts.policy
     if each.row.segment_id.id in in_trash:
         why = "its time in the trash is over" if facts.trash_ms else "retention keeps no trash"
@@ -448,7 +408,7 @@ def _cut_off(
     cut_bytes = left_bytes = count = 0
     worst = (0.0, 0)
     for row in sorted(finished, key=lambda row: row.finished_at):
-        if _is_past(_expires_ms(row, facts.policy), facts.now_ms):
+        if is_past(_expires_ms(row, facts.policy), facts.now_ms):
             continue
         reason = going.get(row.segment_id.id)
         if reason is None:
@@ -468,11 +428,7 @@ def _cut_off(
     )
 
 
-def _is_past(expires_ms: int | None, now_ms: int) -> bool:
-    return expires_ms is not None and now_ms > expires_ms
-
-
-def _next_due_ms(kept: Sequence[_Live], start: int) -> int | None:
+def _next_due_ms(kept: Sequence[Live], start: int) -> int | None:
     """The time when all segments that keep log start from moving are out of retention."""
     first = min((max(each.low, start) for each in kept), default=None)
     due = [each.expires_ms for each in kept if max(each.low, start) == first]
@@ -488,10 +444,16 @@ def _text(plan: RetentionPlan) -> str:
     if plan.stopped is not None:
         return f"nothing goes now: {plan.stopped}"
     parts = []
-    if plan.log_start is not None or plan.mark is None:
+    going = len(plan.deletions) - len(plan.stays)
+    if plan.log_start is not None or going:
         move = plan.log_start
         start = "" if move is None else f"log start moves to {move.offset}, then "
-        parts.append(f"{start}{len(plan.deletions)} segments go")
+        parts.append(f"{start}{going} segments go")
+    if plan.stays:
+        parts.append(
+            f"{len(plan.stays)} segments outside the lineage stay for {plan.trash_ms / 1000:g} s "
+            "from when this was seen"
+        )
     if plan.mark is not None:
         parts.append(
             f"readers start at {plan.mark.offset}, and {len(plan.marked)} segments are in the "

@@ -152,8 +152,7 @@ class Auditor:
             partition = decoded.segment_id.partition
         if isinstance(partition, TopicIdPartition):
             self._no_hole(partition)
-            if self._world.trash.is_on:
-                self._world.trash.audit.committed(record.offset, partition)
+            self._world.trash.committed(record.offset, partition, decoded, before)
 
     def restart(self, end: int) -> None:
         """Go on with the rows of a snapshot at `end`. Claims that are lost are known all the same:

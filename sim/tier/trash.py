@@ -20,10 +20,16 @@ from rlm.control.surroundings import CopyLimits
 from rlm.retention.mark_times import last_mark
 from rlmm.partition_state import NOTHING_EXPIRES, Expiry, TopicPolicy
 from rlmm.records.control_records import ExpiryMark, ExpiryTakenBack, PartitionDeleteUndo
+from rlmm.records.records import MetadataRecord
 from rlmm.rows import queries
 from rlmm.rows.expiry import find_expiry
 from rlmm.rows.reads import read_policy
-from rlmm.segment import PartitionDeleteState, RemotePartitionDeleteMetadata
+from rlmm.segment import (
+    PartitionDeleteState,
+    RemoteLogSegmentMetadata,
+    RemotePartitionDeleteMetadata,
+)
+from sim.tier.cut_off_audit import CutOffAudit
 from sim.tier.long_deletions import LongDeletions
 from sim.tier.trash_audit import TrashAudit
 from sim.tier.trash_look_ups import LookUps
@@ -60,6 +66,7 @@ class Trash:
         self.is_on = self._goes_on = is_on
         self._period_ms = Random(f"often {world.seed}").choice(PERIODS_MS)
         self.audit = TrashAudit(world)
+        self._cut_off = CutOffAudit(world)
         self.look_ups = LookUps(world, self.audit, self._random)
         self.long_deletions = LongDeletions(world, is_on=is_on, mark=self._mark_deleted)
 
@@ -86,6 +93,18 @@ class Trash:
         brokers = self._world.brokers
         for partition in (*brokers.partitions, *brokers.deleted) if self.is_on else ():
             self._spawn(process, partial(self._undo, process, partition.tip))
+
+    def committed(
+        self,
+        offset: int,
+        tip: TopicIdPartition,
+        record: MetadataRecord,
+        before: RemoteLogSegmentMetadata | None,
+    ) -> None:
+        """Check an accepted record of a partition; `before` is the row that it updates."""
+        if self.is_on:
+            self.audit.committed(offset, tip)
+            self._cut_off.committed(record, before)
 
     def marked(self, record: ExpiryMark) -> None:
         """Check a mark, some of which are taken back right when the log start is to follow."""

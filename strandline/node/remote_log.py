@@ -68,6 +68,7 @@ from rlm.reconcile.adoption import Adoption
 from rlm.reconcile.collector import Collector, CollectorLimits, LookPort
 from rlm.reconcile.erasure import Erasures
 from rlm.repair.repairs import RepairLimits, RepairParts, Repairs
+from rlm.retention.cut_off_times import CutOffSeen
 from rlm.retention.expirer import Expirer
 from rlm.retention.mark_times import MarksSeen
 from rlm.retention.topic_deletion import TopicDeletion
@@ -316,8 +317,8 @@ def build(given: Given) -> RemoteLogParts:
     expirer = Expirer(
         metadata, clean_ups, table.works, around, held_back.deleting, driver.lose_claim,
         given.audit, _retention_rules(given),
-        MarksSeen(around.ambient.monotonic, metadata.measured_time_ms), looks.trouble,
-        held_back.deleting_paused,
+        MarksSeen(ambient.monotonic, metadata.measured_time_ms), CutOffSeen(ambient.monotonic),
+        looks.trouble, held_back.deleting_paused,
     )  # fmt: skip
     return RemoteLogParts(
         given, around, task_watch, StoreChecks(claims, clock, around), held_back, settings,

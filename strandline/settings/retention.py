@@ -31,8 +31,8 @@ class RetentionSettings(Section):
     trash_s: Annotated[float, Field(ge=0, le=366 * 86_400)] = Field(
         default=86_400.0,
         description="Time that expired segments stay in the trash, hidden from readers, where "
-        "`strandline trash restore` brings them back; 0: no trash, for duties to "
-        "erase.",
+        "`strandline trash restore` brings them back, and that segments stay which a later "
+        "leader's log lacks; 0: no trash, for duties to erase.",
     )
     delete_delay_s: PositiveSeconds = Field(
         default=60.0,

@@ -26,6 +26,8 @@ SCOPE = (
     "rlmm/lineage.py",
     "rlmm/rows/coverage.py",
     "rlm/copy/copy_plan.py",
+    "rlm/retention/cut_off_times.py",
+    "rlm/retention/live_segments.py",
     "rlm/retention/retention_plan.py",
     "rlm/delete/delete_due.py",
     "rlm/data_plane/segment_verification.py",

@@ -12,6 +12,7 @@ from kafka_formats.errors import Conflict, InvalidRequest
 from kafka_formats.kafka_uuid import Uuid
 from rlm.data_plane.read_request import RecordsRequest
 from rlm.leadership.leadership import NoAnswer, TopicConfig
+from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.expirer import Expirer
 from rlm.retention.mark_times import last_mark
 from rlm.retention.topic_retention import SETTLE_S, ByTopicConfig
@@ -288,5 +289,69 @@ def test_a_node_that_cannot_tell_might_take_again_and_a_pause_makes_no_doubt(
             monkeypatch.setattr(Expirer, "_rows", with_a_copy)
             assert (await expirer.plan(orders.partition)).up_to is None
             assert await expirer.would_repeat(orders.partition)
+
+    run_virtually(main)
+
+
+def lacks_the_last(log: KafkaLog) -> None:
+    """An unclean leader's log: from 20 on it is another one."""
+    for base in (20, 30):
+        log.delete_segment(base)
+    log.write(20, end=21, epoch=1)
+    log.set_epochs((0, 0), (1, 20))
+
+
+def has_all_again(log: KafkaLog) -> None:
+    """The replica with the records leads once more."""
+    log.write(0, 10, 20, 30, end=31)
+    log.set_epochs((0, 0), (2, 31))
+
+
+@pytest.mark.parametrize("returns", [True, False])
+def test_what_an_unclean_leader_cut_off_stays_for_the_time_of_the_trash(
+    tmp_path: Path, orders: KafkaLog, returns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            before = await read(node, orders, 0)
+            lacks_the_last(orders)
+            await asyncio.sleep(2 * LIMITS.scan_interval_s + A_PASS_S)
+            assert state_of(node, orders).next_offset == 20
+            await asyncio.sleep(TRASH_S - 2 * A_PASS_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19), (20, 29)]
+            assert orders.partition in node.parts.expirer.quiet, "and not planned at each pass"
+            if returns:
+                has_all_again(orders)
+            await asyncio.sleep(2 * LIMITS.scan_interval_s + 2 * A_PASS_S + GONE_AFTER_S)
+            if returns:
+                assert await read(node, orders, 0) == before
+            else:
+                assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+                assert await node.keys() == await node.expected_keys()
+            await node.remote_log.close()
+            await node.assert_quiesced()
+
+    run_virtually(main)
+    assert "the log of its leader lacks 1 tiered segments" in caplog.text
+
+
+def test_an_accepted_deletion_of_what_was_cut_off_does_not_wait(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.start()
+            await asyncio.sleep(LIMITS.scan_interval_s)
+            lacks_the_last(orders)
+            await asyncio.sleep(2 * LIMITS.scan_interval_s + A_PASS_S)
+            assert len(node.finished(orders.partition)) == 3
+            await node.parts.expirer.accept(orders.partition, AskedAcceptance(100.0, None, "ann"))
+            await asyncio.sleep(A_PASS_S + GONE_AFTER_S)
+            assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            await node.remote_log.close()
 
     run_virtually(main)

@@ -42,6 +42,7 @@ def plan(
     percent_max: float = 100.0,
     trash_ms: int = TRASH_MS,
     accepted: frozenset[Uuid] = frozenset(),
+    stayed: frozenset[Uuid] = frozenset(),
 ) -> RetentionPlan:
     policy = TopicPolicy(-1 if days < 0 else int(days * 86_400_000), retention_bytes)
     rows = tuple(queries.list_segments(of.rows, of.partition))
@@ -55,6 +56,7 @@ def plan(
             accepted=accepted,
             trash_ms=trash_ms,
             due=due,
+            stayed=stayed,
         )
     )
 
@@ -219,3 +221,75 @@ def test_in_the_end_the_trash_makes_no_difference(policies: list[float]) -> None
         carry_out(with_trash, plan(with_trash, due=marks[-1]), marks[-1])
     assert with_trash.state.log_start_offset == without.state.log_start_offset
     assert with_trash.state.segment_count == without.state.segment_count
+
+
+# ---- what a later leader's log lacks
+
+
+def cut_off() -> World:
+    """Of ten segments, a day apart, the leader lacks the last two."""
+    of = segments(10)
+    of.claim((0, 0), (1, 800))
+    return of
+
+
+def ids(*numbers: int) -> frozenset[Uuid]:
+    return frozenset(Uuid(number.to_bytes(16, "big")) for number in numbers)
+
+
+def test_what_a_later_leader_lacks_stays_for_the_time_of_the_trash() -> None:
+    of = cut_off()
+    made = plan(of)
+    assert going(made) == [(9, Reason.UNREFERENCED), (10, Reason.UNREFERENCED)]
+    assert made.stays == made.outside_lineage == ids(9, 10)
+    assert (made.delete_now, made.taken_now, made.only_waits) == ((), (), True)
+    assert made.text == "2 segments outside the lineage stay for 1 s from when this was seen"
+    assert "a leader that has its records brings it back" in made.deletions[0].text
+    made = plan(of, stayed=ids(9))
+    assert [number_of(each.row) for each in made.delete_now] == [9]
+    assert not made.only_waits
+    assert made.text.startswith("1 segments go; 1 segments outside the lineage stay")
+    assert (made.expiring_bytes, made.expiring_now_bytes) == (2_000, 1_000)
+    carry_out(of, made)
+    assert plan(of, trash_ms=0).only_waits is False
+    carry_out(of, plan(of, trash_ms=0))
+
+
+def test_a_leader_with_its_records_brings_it_back() -> None:
+    of = cut_off()
+    of.claim((0, 0), (2, 1_000))
+    made = plan(of, stayed=ids(9, 10))
+    assert (made.taken, made.outside_lineage) == ((), frozenset())
+
+
+def test_what_nobody_can_want_back_goes_at_once() -> None:
+    of = cut_off()
+    assert plan(of, accepted=ids(9)).stays == ids(10), "an admin accepted it"
+    assert plan(of, days=1.5).stays == ids(10), "its retention is over"
+    below = segments(10)
+    below.log_start(900, 0)
+    below.claim((0, 0), (1, 900))
+    assert plan(below).stays == ids(10)
+    after_delete_records = segments(3)
+    after_delete_records.claim((0, 0), (1, 100))
+    add(after_delete_records, 20, 100, 399, (1, 100))
+    after_delete_records.log_start(250, 1)
+    made = plan(after_delete_records)
+    assert (2, Reason.UNREFERENCED) in going(made)
+    assert made.stays == ids(3), "the second one ends below the log start"
+
+
+def test_the_brake_for_what_was_cut_off_is_on_from_the_first_plan() -> None:
+    made = plan(cut_off(), percent_max=10.0)
+    assert "a later leader's log lacks the records of 2 segments" in (made.brake or "")
+    assert not made.only_waits
+
+
+def test_what_stays_does_not_count_in_the_brake_of_the_policy() -> None:
+    """So that it does not hold back, for a day, what retention takes meanwhile."""
+    of = segments(40)
+    of.claim((0, 0), (1, 3_000))
+    made = plan(of, days=30.5, percent_max=45.0)
+    assert (len(made.marked), len(made.stays), made.brake) == (10, 10, None)
+    made = plan(of, days=30.5, percent_max=45.0, stayed=made.stays)
+    assert "this pass would take 20 segments" in (made.brake or "")

@@ -1,0 +1,51 @@
+"""The time that segments have been outside the lineage of their partition's leader.
+
+An unclean leader cuts off what its log lacks, and so does one whose disk was lost. Such segments
+stay for the time of the trash, counted by this process's monotonic clock from its first plan that
+shows them so; in a new process, or on the node of the next leader, it begins anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+
+from kafka_formats.kafka_uuid import Uuid
+from kafka_formats.topic_id_partition import TopicIdPartition
+
+
+@dataclass(slots=True)
+class CutOffSeen:
+    """The times at which this process first saw each segment cut off."""
+
+    monotonic: Callable[[], float]
+    _since_s: dict[TopicIdPartition, dict[Uuid, float]] = field(default_factory=dict)
+
+    def look(self, tip: TopicIdPartition, cut_off: Collection[Uuid]) -> int:
+        """Take all segments that are cut off now, and forget those that came back. Returns how many
+        of them are new.
+        """
+        before, now_s = self._since_s.pop(tip, {}), self.monotonic()
+        if cut_off:
+            self._since_s[tip] = {each: before.get(each, now_s) for each in cut_off}
+        return sum(each not in before for each in cut_off)
+
+    def keep(self, tips: Collection[TopicIdPartition]) -> None:
+        """Forget all other partitions."""
+        self._since_s = {tip: seen for tip, seen in self._since_s.items() if tip in tips}
+
+    def stayed(self, tip: TopicIdPartition, trash_ms: int) -> frozenset[Uuid]:
+        """The segments that have been cut off for `trash_ms`."""
+        seen = self._since_s.get(tip, {})
+        return frozenset(
+            each for each, since_s in seen.items() if self._left(since_s, trash_ms) <= 0
+        )
+
+    def left_ms(self, tip: TopicIdPartition, trash_ms: int) -> int | None:
+        """Milliseconds until the next one has been cut off for so long; None: there is none."""
+        seen = self._since_s.get(tip, {})
+        left = (self._left(since_s, trash_ms) for since_s in seen.values())
+        return min((each for each in left if each > 0), default=None)
+
+    def _left(self, since_s: float, trash_ms: int) -> int:
+        return trash_ms - int((self.monotonic() - since_s) * 1000)
