@@ -12,12 +12,17 @@ from kafka_formats.errors import CorruptData, RetryLater
 from kafka_listener.access import rights as topic_rights
 from kafka_listener.connections.brokers import Brokers
 from kafka_listener.connections.client import Client
-from kafka_listener.connections.fetching import Fetching, Send, TierRecords
+from kafka_listener.connections.fetching import PAUSE_S_MAX, Fetching, Send, TierRecords
 from kafka_listener.connections.last_metadata import LastMetadata
 from kafka_listener.connections.logins import Logins
 from kafka_listener.connections.offset_answers import OffsetAnswers
 from kafka_listener.connections.read_counts import BrokenOff, ReadCounts
-from kafka_listener.connections.shares import PARTITION_BYTES, SLICE
+from kafka_listener.connections.shares import (
+    LONG_REQUEST_BYTES,
+    PARTITION_BYTES,
+    SLICE,
+    RequestRoom,
+)
 from kafka_listener.connections.topic_rights import TopicRights
 from kafka_listener.live_replicas import LiveReplicas
 from kafka_listener.protocol import node_rewriting
@@ -71,6 +76,7 @@ class Answers:
     open_ports: Callable[[], Awaitable[None]]
     leaders: NewestLeaders = field(default_factory=NewestLeaders)
     last: LastMetadata = field(default_factory=LastMetadata)
+    room: RequestRoom = field(default_factory=RequestRoom)
 
     def begin(self, client: Client, frame: bytes) -> Awaitable[bytes]:
         """The answer, with its size. DisconnectError: the connection has to end without one."""
@@ -92,6 +98,10 @@ class Answers:
             raise _unreadable(head, error) from error
 
     async def _answer(self, client: Client, found: Served, frame: bytes) -> bytes:
+        async with self.room.of(len(frame)):
+            return await self._answer_in_room(client, found, frame)
+
+    async def _answer_in_room(self, client: Client, found: Served, frame: bytes) -> bytes:
         decode = partial(decode_request, frame)
         try:
             request = await self.brokers.turns.apart(len(frame) // PARTITION_BYTES, decode)
@@ -101,6 +111,9 @@ class Answers:
             return self._refused(client, request)
         match request.head.api_key:
             case Api.FETCH:
+                if len(frame) >= LONG_REQUEST_BYTES:  # it holds room meanwhile
+                    longest_ms = round(1_000 * PAUSE_S_MAX)
+                    request.body["max_wait"] = min(request.body["max_wait"], longest_ms)
                 return await self.fetching.answer(client, request, self._sender(client))
             case Api.LIST_OFFSETS:
                 body = await self.offsets.list_offsets(client, request)

@@ -7,8 +7,9 @@ the next turn, and no connection gets a second turn before every waiting one had
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -30,6 +31,13 @@ ten times as much as in the answer.
 FREE_PARTS = 8
 """An answer takes at most the free room divided by this: a client that is slow to read its answers
 makes those of other clients smaller, but never empty.
+"""
+
+LONG_REQUEST_BYTES = 16 << 10
+"""The size from which a client's request counts as long: it names some hundreds of partitions."""
+LONG_REQUESTS_BYTES_MAX = 8 << 20
+"""The bytes of all long requests in progress: decoded, with its answer, one takes 20 to 40 times
+its size.
 """
 
 Item = TypeVar("Item")
@@ -98,6 +106,43 @@ async def _next_turn_of_the_loop() -> None:
     turn = asyncio.Event()
     asyncio.get_running_loop().call_soon(turn.set)
     await turn.wait()
+
+
+@dataclass(slots=True)
+class RequestRoom:
+    """The memory for long requests in progress; further ones wait, in their order."""
+
+    bytes_max: int = LONG_REQUESTS_BYTES_MAX
+    held_bytes: int = 0
+    _waiting: deque[tuple[int, asyncio.Future[None]]] = field(default_factory=deque)
+
+    @asynccontextmanager
+    async def of(self, size_bytes: int) -> AsyncIterator[None]:
+        """The block of one request's work."""
+        if size_bytes < LONG_REQUEST_BYTES:
+            yield
+            return
+        size_bytes = min(size_bytes, self.bytes_max)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((size_bytes, turn))
+        self._go_on()
+        try:
+            await turn
+            yield
+        finally:
+            if turn.done() and not turn.cancelled():
+                self.held_bytes -= size_bytes
+            self._go_on()
+
+    def _go_on(self) -> None:
+        while self._waiting:
+            size_bytes, turn = self._waiting[0]
+            if not turn.cancelled():  # else the client has left
+                if self.held_bytes + size_bytes > self.bytes_max:
+                    return
+                self.held_bytes += size_bytes
+                turn.set_result(None)
+            self._waiting.popleft()
 
 
 @dataclass(slots=True)

@@ -14,8 +14,16 @@ from kafka_client.connection import AnswerTooLargeError, Connection
 from kafka_formats.errors import RetryLater
 from kafka_listener.connections.fetching import Fetching, Send, TierRecords
 from kafka_listener.connections.last_metadata import LastMetadata
-from kafka_listener.connections.shares import LONG_ANSWERS_MAX, SLICE, Found, Item, Turns
+from kafka_listener.connections.shares import (
+    LONG_ANSWERS_MAX,
+    LONG_REQUESTS_BYTES_MAX,
+    SLICE,
+    Found,
+    Item,
+    Turns,
+)
 from kafka_listener.protocol.apis import Api
+from kafka_listener.protocol.codec import ClientRequest
 from kafka_listener.protocol.error_codes import ErrorCode
 from kafka_listener.reading.read_port import TierBatches
 from kafka_listener.virtual_nodes import virtual_id
@@ -158,6 +166,45 @@ async def test_few_long_answers_of_brokers_are_in_memory_at_once() -> None:
 
     await asyncio.gather(*(ask() for _ in range(20)))
     assert most == LONG_ANSWERS_MAX
+
+
+async def test_few_long_requests_are_in_memory_at_once_and_none_waits_long_for_records() -> None:
+    """One of 1 MiB takes 36 MiB with its answer, and its client chooses how long a broker waits."""
+    scene = AnswersScene(RetryLater("away"))
+    waits: list[int] = []
+    goes_on = asyncio.Event()
+
+    class Waiting:
+        async def answer(self, _client: object, request: ClientRequest, _send: object) -> bytes:
+            waits.append(request.body["max_wait"])
+            await goes_on.wait()
+            return b""
+
+    scene.answers = replace(scene.answers, fetching=cast(Fetching, Waiting()))
+    partition = {"partition": 0, "fetch_offset": 9, "partition_max_bytes": 1}
+
+    def fetch(partitions: int) -> asyncio.Task[bytes]:
+        topics = [{"topic": "orders", "partitions": [partition] * partitions}]
+        body = {"topics": topics, "max_wait": 600_000, "min_bytes": 1, "max_bytes": 1}
+        return asyncio.ensure_future(scene.begin(Api.FETCH, 4, body))
+
+    asked = [fetch(10_000) for _ in range(60)]
+    while len(waits) < LONG_REQUESTS_BYTES_MAX // 161_000:
+        await asyncio.sleep(0.01)
+    await fetch_begins(fetch(1), waits)
+    assert len(waits) == LONG_REQUESTS_BYTES_MAX // 161_000 + 1
+    assert set(waits) == {5_000, 600_000}
+    goes_on.set()
+    await asyncio.gather(*asked)
+    assert len(waits) == 61
+    assert scene.answers.room.held_bytes == 0
+
+
+async def fetch_begins(_asked: asyncio.Task[bytes], waits: list[int]) -> None:
+    before = len(waits)
+    async with asyncio.timeout(10):
+        while len(waits) == before:
+            await asyncio.sleep(0.01)
 
 
 async def test_short_metadata_waits_for_no_turn() -> None:

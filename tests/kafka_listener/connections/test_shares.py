@@ -9,7 +9,14 @@ from functools import partial
 
 import pytest
 
-from kafka_listener.connections.shares import FIRST_BYTES, SLICE, AnswerRoom, Turns
+from kafka_listener.connections.shares import (
+    FIRST_BYTES,
+    LONG_REQUEST_BYTES,
+    SLICE,
+    AnswerRoom,
+    RequestRoom,
+    Turns,
+)
 
 MIB = 1 << 20
 
@@ -117,3 +124,49 @@ def test_answers_are_smaller_where_others_hold_the_room_and_never_none() -> None
             share.__exit__(None, None, None)
         assert room.held_bytes == 2 * MIB + FIRST_BYTES + 10
     assert room.held_bytes == 0
+
+
+async def test_long_requests_wait_for_room_in_their_order_and_short_ones_do_not() -> None:
+    room = RequestRoom(bytes_max=2 * LONG_REQUEST_BYTES)
+    begun: list[str] = []
+    ends = {name: asyncio.Event() for name in ("first", "large", "third")}
+
+    async def work(name: str, size_bytes: int) -> None:
+        async with room.of(size_bytes):
+            begun.append(name)
+            await ends[name].wait()
+
+    sizes = {"first": LONG_REQUEST_BYTES, "large": 1 << 30, "third": LONG_REQUEST_BYTES}
+    tasks = {name: asyncio.create_task(work(name, size)) for name, size in sizes.items()}
+    await asyncio.sleep(0)
+    async with room.of(LONG_REQUEST_BYTES - 1):
+        assert begun == ["first"], "the third does not overtake the one that needs all room"
+    ends["first"].set()
+    await tasks["first"]
+    await asyncio.sleep(0)
+    assert begun == ["first", "large"]
+    ends["large"].set()
+    await tasks["large"]
+    ends["third"].set()
+    await tasks["third"]
+    assert room.held_bytes == 0
+
+
+async def test_a_client_that_leaves_gives_back_its_room_and_its_place() -> None:
+    room = RequestRoom(bytes_max=LONG_REQUEST_BYTES)
+
+    async def work() -> None:
+        async with room.of(LONG_REQUEST_BYTES):
+            await asyncio.Event().wait()
+
+    at_work, waits, granted = [asyncio.create_task(work()) for _ in range(3)]
+    await asyncio.sleep(0)
+    waits.cancel()
+    await asyncio.wait({waits})
+    assert room.held_bytes == LONG_REQUEST_BYTES
+    at_work.cancel()
+    granted.cancel()  # in the moment in which it would get its room
+    await asyncio.wait({at_work, granted})
+    assert room.held_bytes == 0
+    async with asyncio.timeout(1), room.of(LONG_REQUEST_BYTES):
+        pass
