@@ -9,8 +9,11 @@ that takes as long as the time between two snapshots would begin over for ever.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlmm.log.snapshot_files import snapshot_file_name
+from rlmm.metadata_log import SnapshotId as StoredSnapshotId
 from rlmm.quorum.network_ports import Answer
 from rlmm.raft.messages import (
     Error,
@@ -81,7 +84,8 @@ class DownloadAudit:
             and request.last_fetched_epoch >= whole.epoch
         ):
             self._world.auditor.check(
-                self._loading(machine) > self._world.log_limits.downloads_held_max,
+                self._loading(machine) > self._world.log_limits.downloads_held_max
+                or _is_set_aside(machine, whole),
                 "download_goes_on",
                 f"{machine.name} sends {request.replica}, which has just downloaded {whole}, to "
                 f"{response.snapshot}",
@@ -107,3 +111,11 @@ class DownloadAudit:
             for (process, _), replicas in self._served.items()
             if process is machine.process
         )
+
+
+def _is_set_aside(machine: Machine, snapshot: SnapshotId) -> bool:
+    """True if the snapshot went bad after its download: then nothing is kept for it."""
+    assert machine.process is not None
+    assert machine.process.log is not None
+    stem = Path(snapshot_file_name(StoredSnapshotId(*snapshot))).stem
+    return any(name.startswith(stem) for name in machine.process.log._directory.damaged_snapshots())

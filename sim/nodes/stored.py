@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING
 
 from rlmm.log.quorum_state_file import NOBODY
 from rlmm.log.recovery import LOG_SUFFIX
-from rlmm.log.snapshot_files import DOWNLOAD_SUFFIX, parse_snapshot_file_name, snapshot_voters
+from rlmm.log.snapshot_files import (
+    DOWNLOAD_SUFFIX,
+    parse_snapshot_file_name,
+    snapshot_file_name,
+    snapshot_voters,
+)
 from rlmm.quorum.framing import voter_set
 from rlmm.quorum.initial_state import persisted
 from rlmm.raft.messages import ReplicaKey
@@ -131,6 +136,8 @@ class StoredAudit:
         download = process.log.driver.core.replica.download
         if process.installing is None or download is None:
             return
+        if not path.name.startswith(Path(snapshot_file_name(process.installing)).stem):
+            return  # another download replaces it, after an install that failed
         size = machine.disk.size(path)
         self._world.auditor.check(
             size == download.size_bytes,
