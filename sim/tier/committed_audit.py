@@ -163,6 +163,8 @@ class CommittedAudit:
         following = next((each for each in log if each.last >= shown.next_offset), None)
         if following is None or shown.next_offset >= span.end:
             return
+        if any(start <= shown.next_offset and span.end <= end + 1 for start, end in span.holes):
+            return  # the tier ends with a lost range
         waits_for = [
             each
             for each in transactions(log)
