@@ -17,6 +17,7 @@ from rlm.copy.copy_plan import (
     RecordLostRange,
     eligible_bytes,
     plan,
+    rests_on_log_start,
 )
 from rlmm.partition_state import LostOffsets, PartitionState
 from tests.rlm.planner_facts import NOW_MS, LogSegment, epochs, log, state
@@ -294,3 +295,16 @@ def test_the_backlog_counts_committed_sealed_segments_from_the_next_offset_on() 
         eligible_bytes(replace(planned, segments=(held, *planned.segments), linked_count=1))
         == 3_200
     )
+
+
+def test_only_steps_below_or_at_the_brokers_log_start_rest_on_it() -> None:
+    """It is asked for anew before such a step, since DeleteRecords may have raised it."""
+    planned = facts(log(0, 10, 20, 30), 30, state(), local_start=10, linked=1)
+    first = RecordLogStart(0, 0)
+    assert rests_on_log_start(replace(first, offset=-1), planned)
+    assert not rests_on_log_start(replace(first, offset=10), planned)
+    assert not rests_on_log_start(RecordLostRange(0, 9, "gone"), planned)
+    copies = [CopySegment(0, 10, 100, gone=gone) for gone in (True, False)]
+    assert [rests_on_log_start(each, planned) for each in copies] == [True, False]
+    waits = [Wait(why, "") for why in (WhyNot.EPOCHS_MISSING, WhyNot.WAITING_FOR_LSO)]
+    assert [rests_on_log_start(each, planned) for each in waits] == [True, False]

@@ -78,9 +78,14 @@ async def test_the_objects_are_the_segments_bytes(
     assert manifest.segment_id == job.segment_id
     assert (manifest.start_offset, manifest.end_offset) == (0, 60)
     assert manifest.max_timestamp_ms == job.max_timestamp_ms == result.max_timestamp_ms
-    transactions = manifest.indexes[IndexType.TRANSACTION]
-    found = indexes[transactions.position : transactions.position + transactions.size]
-    assert found == replica.path(0, ".txnindex").read_bytes()
+    for index, suffix in (
+        (IndexType.OFFSET, ".index"),
+        (IndexType.TIMESTAMP, ".timeindex"),
+        (IndexType.TRANSACTION, ".txnindex"),
+    ):
+        part = manifest.indexes[index]
+        found = indexes[part.position : part.position + part.size]
+        assert found == replica.path(0, suffix).read_bytes(), "the broker's own, which are right"
     recorded = result.custom_metadata
     assert recorded.store == STORE
     for data, size, crc in (

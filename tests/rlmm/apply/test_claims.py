@@ -321,6 +321,15 @@ def test_a_head_that_becomes_known_takes_no_copies_above_it_out_of_the_lineage()
     assert world.verdict(world.a_claim([(7, 150), (9, 949)], node=NODE_1)) is Verdict.SUSPECT
 
 
+def test_a_head_that_is_served_further_down_takes_no_later_epoch_out_of_the_lineage() -> None:
+    world = World()
+    world.claim((1, 300), (2, 400))
+    world.log_start(100, 1)
+    world.copy(1, 100, 299, [(1, 100)])
+    world.claim((3, 500), node=NODE_2)
+    assert world.state.lineage == epochs((1, 100), (2, 400), (3, 500))
+
+
 def test_a_reset_lets_another_directory_in_at_the_same_epoch(world: World) -> None:
     claim = world.a_claim([(4, 100)], node=NODE_1_NEW_DISK)
     assert world.verdict(claim) is Verdict.FENCED

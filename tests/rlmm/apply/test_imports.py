@@ -115,6 +115,7 @@ def test_an_import_after_a_way_back_drops_what_is_recorded(world: MigrationWorld
     deleted_by_us = world.of_topic(1, 0, 99)
     world.accept(world.an_import(deleted_by_us, world.of_topic(7, 100, 149)))
     assert sorted(world.listed()) == [1, 7]
+    assert world.rows.get(keys.segment_tombstone_key(segment_uuid(1))) is None
     assert [world.serving(4, 0), world.serving(4, 149), world.serving(4, 150)] == [1, 7, None]
     assert world.state.highest_copied == (149, 4)
     assert world.state.claim is None
