@@ -347,6 +347,8 @@ class Brokers:
             assert leader is not None
             leader.roll()
             present = [b for b in sorted(partition.replicas) if not world.machine(b).is_gone]
+            for broker in partition.replicas.keys() - set(present):  # some deed may have put it in
+                partition.drop_from_in_sync(broker)
             for broker in present:
                 partition.hear(broker)
                 partition.replicate(broker)
