@@ -39,7 +39,9 @@ _PARSED_WEIGHT = 12
 
 
 OPEN_AT_CUTS_BYTES_MAX = 1024 * 1024
-"""Limit of the memory for the transactions found open at cuts; finding them reads a segment."""
+"""Limit of the memory for transactions found open at cuts, and again for those of reads that were
+given up.
+"""
 
 _OPEN_WEIGHT = 200
 """Memory of an open transaction in a set, approximately."""
@@ -75,6 +77,9 @@ class SegmentReader:
         self._open_at_cuts: ByteBoundedCache[
             tuple[RemoteLogSegmentId, int], tuple[frozenset[OpenTransaction] | None]
         ] = ByteBoundedCache(OPEN_AT_CUTS_BYTES_MAX)
+        self._cuts_begun: ByteBoundedCache[tuple[RemoteLogSegmentId, int], OpenAtCut] = (
+            ByteBoundedCache(OPEN_AT_CUTS_BYTES_MAX)
+        )
 
     async def manifest(self, segment: TieredSegment) -> Manifest:
         """The segment's manifest. Raises CorruptData unless it is the recorded one."""
@@ -171,14 +176,23 @@ class SegmentReader:
     async def _read_to_cut(
         self, segment: ReadableSegment, at_base: frozenset[OpenTransaction], valid_until: int
     ) -> frozenset[OpenTransaction] | None:
-        log = await self.log(segment)
-        cut = OpenAtCut(segment.start_offset, at_base, valid_until, log.key)
-        async with closing_stream(log.stream(0, log.size_bytes)) as chunks:
-            async for parts in chunks:
-                for part in parts:
-                    cut.feed(part)
-                if cut.is_reached:
-                    break
+        """A reader that leaves meanwhile leaves its progress to the next one: a whole segment may
+        take longer than clients wait.
+        """
+        log, key = await self.log(segment), (segment.segment_id, valid_until)
+        cut = self._cuts_begun.take(key)
+        if cut is None:
+            cut = OpenAtCut(segment.start_offset, at_base, valid_until, log.key)
+        try:
+            async with closing_stream(log.stream(cut.begin_read(), log.size_bytes)) as chunks:
+                async for parts in chunks:
+                    for part in parts:
+                        cut.feed(part)
+                    if cut.is_reached:
+                        break
+        except BaseException:
+            self._cuts_begun.put(key, cut, cut.open_count * _OPEN_WEIGHT)
+            raise
         return cut.open
 
     def _indexes_ahead(self, segment: TieredSegment) -> asyncio.Task[bytes | None] | None:

@@ -40,8 +40,9 @@ def tell(check: TransactionCheck, data: Buffer, source: str, position: int) -> N
 
 
 class OpenAtCut:
-    """Takes the bytes of a `.log` in order until `is_reached`. `open_at_base` are all transactions
-    open at its first offset; `valid_until` is the last offset (inclusive) below the cut.
+    """Takes the bytes of a `.log` in order until `is_reached`, perhaps over several reads.
+    `open_at_base` are all transactions open at its first offset; `valid_until` is the last offset
+    (inclusive) below the cut.
     """
 
     def __init__(
@@ -52,7 +53,14 @@ class OpenAtCut:
         self._end = valid_until + 1
         self._log = log
         self._scanner = BatchScanner(log, batch_bytes_max=ANY_BATCH_BYTES)
+        self._position = 0  # after the last batch taken
         self.is_reached = False
+
+    def begin_read(self) -> int:
+        """The position from which on the next read has to feed bytes."""
+        at = self._position
+        self._scanner = BatchScanner(self._log, batch_bytes_max=ANY_BATCH_BYTES, position=at)
+        return at
 
     def feed(self, data: Buffer) -> None:
         """Take the next bytes. Raises CorruptData for a damaged batch below the cut."""
@@ -69,7 +77,13 @@ class OpenAtCut:
         if header.is_transactional or header.is_control:
             tell(self._check, batch.data, self._log, batch.position)
         self._next_offset = header.last_offset + 1
+        self._position = batch.position + header.size_bytes
         self.is_reached = self._next_offset == self._end
+
+    @property
+    def open_count(self) -> int:
+        """The number of transactions open by now, and one."""
+        return 1 + len(self._check.open)
 
     @property
     def open(self) -> frozenset[OpenTransaction] | None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from kafka_formats.batch_scan import scan
+from kafka_formats.batch_scan import ScannedBatch, scan
 from kafka_formats.errors import Conflict
 from kafka_formats.producer_snapshot import OpenTransaction
 from rlm.data_plane.read_request import Isolation, RecordsRequest, SegmentPiece
@@ -139,6 +140,27 @@ async def test_the_batches_are_read_once(tmp_path: Path, monkeypatch: pytest.Mon
         data, _ = await tier.records(committed())
         assert offsets(data) == [0, 1, 2, 4]
     assert len(set(map(id, fed))) == 1
+
+
+async def test_a_reader_that_leaves_leaves_its_progress_to_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tier = await cut_second_segment(tmp_path)
+    real, fed, leaves = OpenAtCut._take, list[int](), {3}
+
+    def take(self: OpenAtCut, batch: ScannedBatch) -> None:
+        if batch.header.base_offset in leaves:
+            leaves.clear()
+            raise asyncio.CancelledError
+        fed.append(batch.header.base_offset)
+        real(self, batch)
+
+    monkeypatch.setattr(OpenAtCut, "_take", take)
+    with pytest.raises(asyncio.CancelledError):
+        await tier.records(committed())
+    data, _ = await tier.records(committed())
+    assert offsets(data) == [0, 1, 2, 4]
+    assert fed == [2, 3, 4]
 
 
 def log_of(tmp_path: Path) -> bytes:
