@@ -145,7 +145,10 @@ class HoldAuditor:
                     self._is_of_the_log(machine, partition, path, start, end)
                 )
                 is_active = start >= replica.bases[-1]
-                mark = replica.epochs, replica.truncated_ms, found.st_ino, unneeded, is_active
+                known = queries.partition_state(world.auditor.reference.rows, partition.tip)
+                stands = known and (known.claim, known.log_start_offset)  # it may come and go
+                of_file = replica.truncated_ms, found.st_ino, is_active
+                mark = replica.epochs, of_file, unneeded, stands
                 now[path] = mark
                 world.auditor.check(
                     found.st_nlink > 1 or mark != before.get(path) or unneeded,
