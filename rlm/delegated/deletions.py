@@ -224,15 +224,21 @@ class BrokerDeletions:
     ) -> None:
         """Handle DELETE_SEGMENT_FINISHED. Only the node's clean-up finishes a deletion, since a
         late request of the upload may still arrive; so it is recorded at once only for objects of a
-        different RemoteStorageManager, whose deletion the broker reports.
+        different RemoteStorageManager, whose deletion the broker reports. Conflict: the segment is
+        not marked.
         """
         tip = update.segment_id.partition
         row = self.metadata.segment(tip, update.segment_id.id)
         if row is None or row.state is not SegmentState.DELETE_SEGMENT_STARTED:
             await self._catch_up()
             row = self.metadata.segment(tip, update.segment_id.id)
-        marked = row is not None and row.state is SegmentState.DELETE_SEGMENT_STARTED
-        if row is not None and marked and self.plugin.why_by_broker(row) is None:
+        if row is not None and row.state is not SegmentState.DELETE_SEGMENT_STARTED:
+            # Not left to apply: there the mark may come first, and only the row would go.
+            raise Conflict(
+                f"{row.segment_id} is {row.state.name}: its deletion has to begin with "
+                "DELETE_SEGMENT_STARTED"
+            )
+        if row is not None and self.plugin.why_by_broker(row) is None:
             await self.driver.clean_ups.begin(row, token(), BY_BROKER)
         else:
             await self._propose(replace(update, writer=self.around.identity.incarnation))

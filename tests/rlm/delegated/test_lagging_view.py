@@ -90,6 +90,33 @@ def test_a_deletion_is_not_ended_before_its_time(tmp_path: Path, orders: KafkaLo
     run_virtually(main)
 
 
+def test_an_end_that_overtakes_its_beginning_ends_nothing(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mark is recorded after the look at the row: else only the row would go."""
+
+    async def main() -> None:
+        async with with_a_copy(tmp_path, orders) as (node, plugin, row):
+            write = node.metadata.update_remote_log_segment_metadata
+
+            async def behind_the_mark(update: Any, **deadline: Any) -> Any:
+                if update.state is DELETED:
+                    await plugin.update(row, DELETING)
+                return await write(update, **deadline)
+
+            name = "update_remote_log_segment_metadata"
+            with monkeypatch.context() as patched:
+                patched.setattr(node.metadata, name, behind_the_mark)
+                with pytest.raises(ToldError, match="conflict"):
+                    await plugin.update(row, DELETED)
+            await plugin.update(row, DELETING)
+            await asyncio.sleep(200)
+            await node.assert_quiesced()
+            assert await node.keys() == await node.expected_keys()
+
+    run_virtually(main)
+
+
 def test_a_partition_is_not_said_to_be_deleted(tmp_path: Path, orders: KafkaLog) -> None:
     async def main() -> None:
         async with with_a_copy(tmp_path, orders) as (node, plugin, row):
