@@ -11,7 +11,7 @@ and the next step fences and reads again.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from typing import NoReturn, Protocol
 
@@ -19,6 +19,7 @@ from kafka_formats.errors import Conflict, RetryLater
 from kafka_formats.kafka_uuid import ZERO_UUID, Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.migration.shadow_plan import (
+    NONE_WRITTEN,
     FoundRecord,
     ReadTail,
     ShadowRow,
@@ -124,7 +125,8 @@ def _is_news(tail: Tail, known: TopicPosition | None) -> bool:
 class ShadowWriter:
     """Writes to the metadata topic; one per node, for one caller at a time. `partition_of` returns
     the partition that a value changes. Records that are missing from the topic count as lost only
-    after `lost_after_s`, since a deposed broker that does not know it has an older end.
+    after `lost_after_s`, since a deposed broker that does not know it has an older end; until then
+    nothing is written, or a change could be there twice.
     """
 
     topic: ShadowTopic
@@ -137,6 +139,8 @@ class ShadowWriter:
     _session: TopicSession | None = field(default=None, init=False)
     _begun: int = field(default=-1, init=False)
     _tails: dict[int, Tail] = field(default_factory=dict, init=False)
+    _acknowledged: dict[int, int] = field(default_factory=dict, init=False)
+    """The last metadata offset of each partition whose write succeeded; kept over sessions."""
     _unread: set[int] = field(default_factory=set, init=False)
     _foreign: str = field(default="", init=False)
     _lost_since: float | None = field(default=None, init=False)
@@ -160,6 +164,7 @@ class ShadowWriter:
             if transaction.rows:
                 await session.write(transaction.rows)
                 self._tails = after_writing(self._tails, transaction)
+                self._acknowledged |= {at: rows[-1].offset for at, rows in transaction.rows.items()}
         except BaseException:
             await self.close()
             raise
@@ -215,6 +220,8 @@ class ShadowWriter:
             self._session = await self.topic.open()
             # After this, this node has all rows that an earlier writer may have written.
             await self.log.catch_up()
+            if self._now().begun != self._begun:
+                self._acknowledged.clear()
             self._begun = self._now().begun
             await self._read_all(self._session)
         return self._session
@@ -271,7 +278,24 @@ class ShadowWriter:
                     "may run with Kafka's own metadata manager"
                 )
             tail = read.tail
+        if tail.last_read < self._acknowledged.get(partition, NONE_WRITTEN):
+            self._await_acknowledged(partition, tail)
+            tail = replace(tail, last=tail.last_read)
         self._tails[partition] = tail
+
+    def _await_acknowledged(self, partition: int, tail: Tail) -> None:
+        """Return once acknowledged changes at the partition's end count as lost (an unclean
+        election): they are written again. RetryLater before.
+        """
+        now = self.monotonic()
+        since = self._lost_since = now if self._lost_since is None else self._lost_since
+        if now - since < self.lost_after_s:
+            raise RetryLater(
+                f"partition {partition} of the topic ends with metadata offset {tail.last_read}, "
+                f"and the write up to {self._acknowledged[partition]} was acknowledged: it is "
+                f"written again after {self.lost_after_s:g} s"
+            )
+        del self._acknowledged[partition]
 
     def _wrong(self, partition: int, read: ReadTail, records: Sequence[FoundRecord]) -> str | None:
         where = f"partition {partition} of the topic"

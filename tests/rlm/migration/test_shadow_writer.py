@@ -126,6 +126,55 @@ def test_a_broker_that_was_behind_for_a_moment_is_no_loss() -> None:
     assert scene.node.state.incomplete == ""
 
 
+def ten_acknowledged(scene: Scene) -> list[list[Entry]]:
+    """Written and not read back; an unclean election takes them from the topic. Returns them."""
+    before = [len(each.entries) for each in scene.world.partitions]
+    for _ in range(10):
+        scene.world.accept()
+    scene.node.apply(100)
+    while done(scene.writer.step()):
+        pass
+    gone = []
+    for each, length in zip(scene.world.partitions, before, strict=True):
+        gone.append(each.entries[length:])
+        del each.entries[length:]
+    return gone
+
+
+def test_acknowledged_changes_that_are_lost_before_they_are_read_back_are_written_again() -> None:
+    scene = Scene()
+    assert any(ten_acknowledged(scene))
+    for now in (0.0, 119.0):
+        scene.now = now
+        for work in (scene.writer.look, scene.writer.step):
+            with pytest.raises(RetryLater, match="was acknowledged: it is written again"):
+                done(work())
+        assert len(scene.node.rows) == 10
+    scene.now = 121.0
+    scene.written()
+    scene.node.apply(100)
+    assert (scene.node.rows, scene.node.state.incomplete) == ({}, "")
+    for each in scene.world.partitions:
+        offsets = [entry.metadata_offset for entry in each.entries if entry.value is not None]
+        assert offsets == sorted(set(offsets), key=lambda offset: offset or -1)
+
+
+def test_acknowledged_changes_that_a_deposed_broker_lacked_are_not_written_twice() -> None:
+    scene = Scene()
+    gone = ten_acknowledged(scene)
+    with pytest.raises(RetryLater):
+        done(scene.writer.look())
+    lengths = []
+    for each, entries in zip(scene.world.partitions, gone, strict=True):
+        each.entries.extend(entries)
+        lengths.append(len(each.entries))
+    scene.now = 121.0
+    scene.written()
+    scene.node.apply(100)
+    assert (scene.node.rows, scene.node.state.incomplete) == ({}, "")
+    assert [len(each.entries) for each in scene.world.partitions] == lengths
+
+
 def test_another_history_in_the_topic_is_told() -> None:
     scene = Scene()
     scene.world.partitions[0].entries.append(Entry(5_000, b"lost", 0))
