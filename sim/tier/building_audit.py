@@ -109,7 +109,8 @@ class BuildingAudit:
         seen = self.seen(process, query.partition)
         if seen is None:
             return
-        self._epochs_are_true(seen, answer.leader_epochs, said, told)
+        known = _without_untold(seen, seen.highest + 1, start)
+        self._epochs_are_true(known, answer.leader_epochs, said, told)
         up_to = _built_up_to(query, seen, start)
         if answer.plan is FollowerPlan.BUILD_FROM_TIER:
             self._builds(process, seen, query, answer, told)
@@ -255,10 +256,8 @@ class BuildingAudit:
         told_of = {row.segment_id for row in answer.left_overs}
         self._check(told_of == unfinished, "left_overs_are_told", f"{told}, there: {unfinished}")
         self._copied_is_told(after, query, answer, told)
-        # Nobody tells of what is neither copied nor in the asking leader's checkpoint.
-        untold = range(answer.next_offset, query.checkpoint[0].start_offset)
-        log = [each for each in after.log if each.base not in untold]
-        self._epochs_are_true(replace(after, log=log), answer.lineage, OFFSET_MAX, told)
+        told_of_log = _without_untold(after, answer.next_offset, query.checkpoint[0].start_offset)
+        self._epochs_are_true(told_of_log, answer.lineage, OFFSET_MAX, told)
         self._foretold[tip] = query, answer
 
     def _copied_is_told(
@@ -378,3 +377,12 @@ def _is_of(row: RemoteLogSegmentMetadata, batch: Batch) -> bool:
     """True if a segment has the offsets of a batch in the batch's epoch."""
     epochs = [epoch for epoch, start in row.leader_epochs if start <= batch.base]
     return bool(epochs) and epochs[-1] == batch.epoch
+
+
+def _without_untold(seen: Seen, copied_end: int, leaders_start: int) -> Seen:
+    """The tier without batches of which nobody may have told: they are lost, or neither copied
+    nor on the disk of the leader.
+    """
+    untold = [range(copied_end, leaders_start), *(range(r.start, r.end + 1) for r in seen.lost)]
+    log = [each for each in seen.log if not any(each.base in some for some in untold)]
+    return replace(seen, log=log)
