@@ -309,3 +309,12 @@ def test_late_answers_of_an_earlier_round_count_for_nothing() -> None:
         story.feed(1, ResponseReceived(request_id, VoteResponse(Error.NONE, -1, 0, True)))
     assert story.role(1) is Role.PROSPECTIVE
     assert any(isinstance(each, SendRequest) for each in story.said[1])
+
+
+@pytest.mark.parametrize("name", ["election_timeout_ms", "retry_backoff_ms"])
+def test_timeouts_have_to_be_positive(name: str) -> None:
+    """Tests and small quorums may have them as short as the clock allows."""
+    given = {name: 0}
+    with pytest.raises(ValueError, match="must be positive"):
+        RaftSettings(**given)
+    assert getattr(RaftSettings(**{name: 1}), name) == 1
