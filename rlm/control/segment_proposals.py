@@ -64,7 +64,7 @@ class Proposals:
         False answers the race that matters: a COPY_SEGMENT_FINISHED whose response was lost was
         applied first, so nothing may be deleted.
         """
-        deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
+        deadline_s = self.around.limits.mark_deadline_s
         try:
             await self._update(update, deadline_s=deadline_s, held_back=held_back)
         except Conflict:
@@ -74,7 +74,7 @@ class Proposals:
 
     async def finish_delete(self, update: RemoteLogSegmentMetadataUpdate) -> None:
         """Record DELETE_SEGMENT_FINISHED: the row is gone on return, whoever finished it."""
-        deadline_s = self.around.limits.propose_deadline_s * self.around.limits.propose_attempts_max
+        deadline_s = self.around.limits.mark_deadline_s
         try:
             await self._update(update, deadline_s=deadline_s)
         except Conflict:

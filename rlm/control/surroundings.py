@@ -70,6 +70,11 @@ class CopyLimits:
     once_attempts_max: int = 3
     once_clean_up_wait_s: float = 30.0
 
+    @property
+    def mark_deadline_s(self) -> float:
+        """The time for which a record of a deletion is proposed; it has the time of its making."""
+        return self.propose_deadline_s * self.propose_attempts_max
+
 
 @dataclass(frozen=True, slots=True)
 class Ambient:

@@ -277,7 +277,10 @@ class Collector:
         row = self.look.find_segment(segment_id.id)
         if row is None:
             return Known(deleted=self.look.is_deleted(segment_id))
-        return Known(row, delete_due_ms(row, self.around.limits))
+        limits = self.around.limits
+        # The row has the time at which its mark was first proposed. Readers may have come until it
+        # was recorded, which this process need not have seen: as long again covers late answers.
+        return Known(row, delete_due_ms(row, limits) + round(2 * limits.mark_deadline_s * 1000))
 
     async def _delete(self, tier: TierStore, job: Collection, allowed: int) -> bool:
         """Delete the orphans of a store; False if that would be more than `allowed` in all."""

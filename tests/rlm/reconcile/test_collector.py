@@ -48,7 +48,8 @@ def row(number: int, state: SegmentState) -> RemoteLogSegmentMetadata:
     return replace(
         base,
         segment_id=replace(base.segment_id, partition=ORDERS),
-        event_timestamp_ms=START_MS - round(LIMITS.delete_delay_s * 1000),
+        event_timestamp_ms=START_MS
+        - round((LIMITS.delete_delay_s + 2 * LIMITS.mark_deadline_s) * 1000),
     )
 
 
