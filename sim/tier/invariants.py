@@ -78,6 +78,7 @@ class Auditor:
         self._marked_ms: dict[Uuid, int] = {}
         self._uploads: dict[Process, set[TopicIdPartition | RemoteLogSegmentId]] = {}
         self._missing: set[str] = set()
+        self._copied: set[tuple[object, ...]] = set()
         self.retained = RetentionAudit(world)
 
     @property
@@ -202,6 +203,7 @@ class Auditor:
     ) -> None:
         assert row is not None
         if update.state is COPY_FINISHED:
+            self._copied.add((row.segment_id.partition, row.leader_epochs, row.end_offset))
             self._check_objects(row)
             self._world.damage.finished(row)
         elif update.state is DELETE_STARTED:
@@ -214,9 +216,7 @@ class Auditor:
 
     def _check_committed(self, row: RemoteLogSegmentMetadata) -> None:
         """Check that a copy has only committed, decided records; a repair's were copied before."""
-        rows = queries.list_segments(self.reference.rows, row.segment_id.partition)
-        same = (each for each in rows if each.leader_epochs == row.leader_epochs)
-        if any(was_finished(each) and each.end_offset == row.end_offset for each in same):
+        if (row.segment_id.partition, row.leader_epochs, row.end_offset) in self._copied:
             return
         partition = self._world.brokers.partition(row.segment_id.partition)
         replica = partition.replicas.get(row.broker_id)

