@@ -178,8 +178,7 @@ class PartitionDriver:
         looked = False
         await learn_tiered_log_start(work, self._facts(work), self.leading.broker)
         while True:
-            kept_away = work.unusable or work.hold_wait
-            if kept_away is not None:
+            if (kept_away := work.unusable or work.hold_wait) is not None:
                 return kept_away
             decision = self.decision(work)
             if isinstance(decision, StandBy):
@@ -187,7 +186,7 @@ class PartitionDriver:
                     self.lose_claim(work, decision.text)
                 return Wait(decision.why, decision.text)
             if not self.adoption.is_due(work.partition):
-                work.found = None
+                work.found, looked = None, False
             elif not looked and (isinstance(decision, ProposeClaim) or self.adopts(work)):
                 # Before the claim, which contains the lineage found in the stores.
                 look = await self.adoption.look(work.partition)
@@ -210,8 +209,7 @@ class PartitionDriver:
                 if work.found.lost:
                     work.failed(NotFound.kind, work.found.lost, self.around.ambient.now_ms())
                 continue
-            held_back = await self.clean_left_overs(work)
-            if held_back is not None:
+            if (held_back := await self.clean_left_overs(work)) is not None:
                 return held_back
             if self.decision(work) != decision or self.adopts(work) or work.hold_wait is not None:
                 continue  # a scan meanwhile found a new leadership, or that retention has run
@@ -274,8 +272,10 @@ class PartitionDriver:
             async with self.leading.claim_slots:
                 if work.may_lack_a_claim_before(leader_epoch, metadata):
                     await metadata.catch_up(deadline_s=deadline_s)
-                if self.decision(work) != ProposeClaim(leader_epoch):
-                    return  # a scan meanwhile, or a claim that this node had not seen
+                adopts = work.found is None and self.adoption.is_due(work.partition)
+                kept_away = adopts or work.unusable or work.hold_wait
+                if kept_away or self.decision(work) != ProposeClaim(leader_epoch):
+                    return  # a scan meanwhile, or a claim or a restart that was unseen here
                 claim = work.claim_record(mine, number, leader_epoch, metadata)
                 answer = await metadata.claim_partition(claim, deadline_s=deadline_s)
         except (Fenced, Conflict, InvalidRequest) as error:
