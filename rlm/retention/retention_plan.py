@@ -72,9 +72,12 @@ class RetentionFacts:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
+    """A segment to delete. `stays`: not yet, since a leader with its records may bring it back."""
+
     row: RemoteLogSegmentMetadata
     reason: Reason
     text: str
+    stays: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,7 @@ class RetentionPlan:
 
     `held_back`: why nothing may be deleted now. `brake`: the share is too large, of all segments or
     of those that a later leader's log lacks, so only segments below the recorded log start may be
-    deleted; the same holds for a `hold` of an admin. `stays`: segments of `deletions`, all outside
-    the lineage, that are not deleted yet. `next_due_ms`: the Unix time at which time
+    deleted; the same holds for a `hold` of an admin. `next_due_ms`: the Unix time at which time
     retention reaches the next segment, None if never by itself. `size_bytes`: of the finished
     segments; `expiring_bytes`: the plan's share of it, without segments below the recorded log
     start and in the trash.
@@ -113,7 +115,6 @@ class RetentionPlan:
     marked: tuple[Deletion, ...] = ()
     hold: str | None = None
     trash_ms: int = 0
-    stays: frozenset[Uuid] = frozenset()
 
     @property
     def taken(self) -> tuple[Deletion, ...]:
@@ -122,14 +123,19 @@ class RetentionPlan:
 
     @property
     def taken_now(self) -> tuple[Deletion, ...]:
-        """The segments of `taken` that are not in `stays`."""
-        return tuple(each for each in self.taken if each.row.segment_id.id not in self.stays)
+        """The segments of `taken` that do not stay."""
+        return tuple(each for each in self.taken if not each.stays)
 
     @property
     def expiring_now_bytes(self) -> int:
-        """`expiring_bytes` without the segments of `stays`."""
-        staying = (each for each in self.deletions if each.row.segment_id.id in self.stays)
-        return self.expiring_bytes - sum(each.row.size_bytes for each in staying)
+        """`expiring_bytes` without the segments that stay."""
+        staying = (each.row.size_bytes for each in self.deletions if each.stays)
+        return self.expiring_bytes - sum(staying)
+
+    @property
+    def stays(self) -> frozenset[Uuid]:
+        """The segments that stay."""
+        return frozenset(each.row.segment_id.id for each in self.deletions if each.stays)
 
     @property
     def outside_lineage(self) -> frozenset[Uuid]:
@@ -166,7 +172,7 @@ class RetentionPlan:
             return ()
         if self.stopped:
             return tuple(each for each in self.deletions if each.reason is Reason.LOG_START)
-        return tuple(each for each in self.deletions if each.row.segment_id.id not in self.stays)
+        return tuple(each for each in self.deletions if not each.stays)
 
     @property
     def stopped(self) -> str | None:
@@ -187,8 +193,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
             facts.policy, facts.whose,
         )  # fmt: skip
     live, gone = _sorted_out(facts, finished)
-    stays = _staying(facts, gone)
-    gone = [_later(each, facts) if each.row.segment_id.id in stays else each for each in gone]
+    gone = [_later(each, facts) if _may_return(each, facts) else each for each in gone]
     target = settled(state.log_start_offset, _new_log_start(facts, live), live)
     start, going = target if not facts.trash_ms else (state.log_start_offset, [])
     if facts.due is not None and facts.due.offset > start:
@@ -200,7 +205,7 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     counted = [each for each in taken if each.reason not in UNCOUNTED]
     kept_rows = [row for row in finished if row.segment_id.id not in in_trash]
     kept_bytes = sum(row.size_bytes for row in kept_rows)
-    counted_now = [each for each in counted if each.row.segment_id.id not in stays]
+    counted_now = [each for each in counted if not each.stays]
     brake = _brake(facts, counted_now, kept_bytes) or _cut_off(facts, taken, kept_rows)
     hold = _hold(facts)
     kept = [each for each in live if each.high >= target[0]]
@@ -219,26 +224,24 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
         marked,
         hold,
         facts.trash_ms,
-        stays,
     )
     return replace(plan, text=_text(plan))
 
 
-def _staying(facts: RetentionFacts, gone: Iterable[Deletion]) -> frozenset[Uuid]:
-    """The segments outside the lineage that a leader with their records may still bring back: their
-    time is not over, nor their retention, no admin accepted their deletion, and the log start is
-    not above them.
+def _may_return(each: Deletion, facts: RetentionFacts) -> bool:
+    """True for a segment outside the lineage that a leader with its records may still bring back:
+    its time is not over, nor its retention, no admin accepted its deletion, and the log start is
+    not above it.
     """
-    if not facts.trash_ms:
-        return frozenset()
-    may_return = (
-        each.row
-        for each in gone
-        if each.reason is Reason.UNREFERENCED
-        and each.row.end_offset >= facts.state.log_start_offset
-        and not is_past(_expires_ms(each.row, facts.policy), facts.now_ms)
+    row, id_ = each.row, each.row.segment_id.id
+    return (
+        facts.trash_ms > 0
+        and each.reason is Reason.UNREFERENCED
+        and row.end_offset >= facts.state.log_start_offset
+        and not is_past(_expires_ms(row, facts.policy), facts.now_ms)
+        and id_ not in facts.stayed
+        and id_ not in facts.accepted
     )
-    return frozenset(row.segment_id.id for row in may_return) - facts.stayed - facts.accepted
 
 
 def _later(each: Deletion, facts: RetentionFacts) -> Deletion:
@@ -246,7 +249,7 @@ def _later(each: Deletion, facts: RetentionFacts) -> Deletion:
         f"{each.text}; it stays for {facts.trash_ms / 1000:g} s from when this was seen, since a "
         "leader that has its records brings it back"
     )
-    return replace(each, text=text)
+    return replace(each, text=text, stays=True)
 
 
 def _move(state: PartitionState, start: int) -> LogStartMove | None:
@@ -444,14 +447,15 @@ def _text(plan: RetentionPlan) -> str:
     if plan.stopped is not None:
         return f"nothing goes now: {plan.stopped}"
     parts = []
-    going = len(plan.deletions) - len(plan.stays)
+    stays = len(plan.stays)
+    going = len(plan.deletions) - stays
     if plan.log_start is not None or going:
         move = plan.log_start
         start = "" if move is None else f"log start moves to {move.offset}, then "
         parts.append(f"{start}{going} segments go")
-    if plan.stays:
+    if stays:
         parts.append(
-            f"{len(plan.stays)} segments outside the lineage stay for {plan.trash_ms / 1000:g} s "
+            f"{stays} segments outside the lineage stay for {plan.trash_ms / 1000:g} s "
             "from when this was seen"
         )
     if plan.mark is not None:

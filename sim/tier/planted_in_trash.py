@@ -13,7 +13,6 @@ import rlm.retention.retention_plan
 import rlmm.apply.claims
 import rlmm.apply.expiry
 import rlmm.apply.offsets
-from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlm.fetch.list_offsets import OffsetAnswer, answer_special
 from rlm.fetch.resolved_reads import check_readable
@@ -45,8 +44,8 @@ def _at_once(*_: object) -> int:
     return 0
 
 
-def _nothing_stays(*_: object) -> frozenset[Uuid]:
-    return frozenset()
+def _nothing_stays(*_: object) -> bool:
+    return False
 
 
 def _log_start(state: PartitionState) -> int:
@@ -192,7 +191,7 @@ BUGS_OF_TRASH: dict[str, Patches] = {
         ),
     ),
     "what a later leader lacks goes at once": (
-        (rlm.retention.retention_plan, "_staying", _nothing_stays),
+        (rlm.retention.retention_plan, "_may_return", _nothing_stays),
     ),
     "what all nodes measured counts from a mark's record on": (
         (rlmm.apply.expiry, "_mark", _counts_from_its_record),
