@@ -51,7 +51,8 @@ def retention_accept_command(
 ) -> Answer:
     """Let the next pass do what `retention plan` shows, more than `retention.max_percent`, once.
 
-    The permission ends with the next pass, whatever that does, and with a different policy.
+    The permission ends with the next pass, whatever that does, and with a different policy. What
+    the plan says stays, since a later leader's log lacks it, goes with that pass, too.
 
     Example: `strandline retention accept orders 0 --accept-percent 85 --up-to 1200`
     """
