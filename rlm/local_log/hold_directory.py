@@ -17,12 +17,12 @@ import contextlib
 import errno
 import os
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from kafka_formats import leader_epoch_checkpoint
-from kafka_formats.errors import InvalidRequest, Refused, StrandlineError
+from kafka_formats.errors import Refused, StrandlineError
 from kafka_formats.leader_epoch_checkpoint import (
     append_entry,
     epoch_for_offset,
@@ -45,6 +45,7 @@ from rlm.local_log.hold_unit import (
     Batches,
     committed_batches,
     found_unit,
+    is_roll_of,
     is_unit_name,
     is_written,
     log_of,
@@ -249,8 +250,8 @@ class HoldDirectory:
         self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
     ) -> Unit | None:
         """The unit as it is now, in doubt if it changed; None if it is gone. While its file is part
-        of the live log `local`, as `own`, the epoch that follows it is read from that log. OSError:
-        the state is unknown.
+        of the live log `local`, as `own`, or what that log has begins at the unit's end, the epoch
+        that follows the unit is read from that log. OSError: the state is unknown.
         """
         try:
             now = os.stat(unit.segment.log_path)
@@ -271,10 +272,11 @@ class HoldDirectory:
             return replace(unit, alone=alone)
         if unit.alone != alone:
             unit = replace(unit, alone=alone)
-        if local is None or own is None:
-            return unit
-        epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
+        epochs = () if local is None else local.leader_epochs
+        epoch = epoch_for_offset(epochs, unit.next_base_offset)
         if epoch is None or epoch == unit.followed_by or epoch < unit.leader_epochs[-1].epoch:
+            return unit
+        if local is None or (own is None and not is_roll_of(unit, local)):
             return unit
         checkpoint = unit.segment.log_path.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
         followed = append_entry(unit.leader_epochs, epoch, unit.next_base_offset)
@@ -372,51 +374,6 @@ def why_unread(path: Path, why: object) -> str:
         f"the held segment in {path} cannot be read ({why}): repair that, or remove the directory "
         "by hand if its records may be lost"
     )
-
-
-def hold_directories(
-    dirs: Sequence[Path], log_dirs: Sequence[Path], *, own_name: str
-) -> tuple[HoldDirectory, ...]:
-    """Pair each log directory with the hold directory on its mount; `own_name` is this node's.
-
-    InvalidRequest(hold.dirs) if one lies in a log directory or does not exist, or if a log
-    directory has none on its mount. A missing log directory is left out, but a hold directory
-    without log directories is still returned, with its held segments.
-    """
-    for path in dirs:
-        for log_dir in log_dirs:
-            if path.resolve().is_relative_to(log_dir.resolve()):
-                raise InvalidRequest(
-                    f"{path} lies in the log directory {log_dir}; a broker refuses to start when "
-                    "it finds it there: choose a directory beside it, on the same mount",
-                    field="hold.dirs",
-                )
-    by_device = {_device(path): path for path in reversed(dirs)}
-    found: dict[Path, list[Path]] = {path: [] for path in dirs}
-    for log_dir in log_dirs:
-        try:
-            device = os.stat(log_dir).st_dev
-        except OSError:
-            continue  # the scan reports it
-        if device not in by_device:
-            raise InvalidRequest(
-                f"no hold directory is on the mount of {log_dir}: name one for each mount of "
-                "kafka.log_dirs",
-                field="hold.dirs",
-            )
-        found[by_device[device]].append(log_dir)
-    return tuple(HoldDirectory(path / own_name, tuple(paths)) for path, paths in found.items())
-
-
-def _device(path: Path) -> int:
-    try:
-        return os.stat(path).st_dev
-    except OSError as error:
-        raise InvalidRequest(
-            f"{path} cannot be read ({error.strerror}): make it, on the mount of a log directory, "
-            "and give it to the node's user",
-            field="hold.dirs",
-        ) from error
 
 
 def _unit_of(link: ActiveLink, batches: Batches) -> Unit | None:

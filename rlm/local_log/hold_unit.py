@@ -35,7 +35,7 @@ from rlm.local_log.committed_plan import NotCommittedError, Proof
 from rlm.local_log.cut_file import copy_head, cut_beside, mark_aborts
 from rlm.local_log.epoch_borders import EpochsContradictedError, check_epochs
 from rlm.local_log.hold_plan import Unit
-from rlm.local_log.log_dir import LocalSegment
+from rlm.local_log.log_dir import LocalPartition, LocalSegment
 from rlm.local_log.replica_directory import read_small
 from rlm.local_log.segment_facts import segment_epochs
 from rlmm.log.disk import OsDisk, replace_file, sync_path
@@ -43,6 +43,10 @@ from rlmm.segment import OFFSET_MAX
 
 WRITTEN = "the broker wrote to its file after it was held"
 _CUT_OFF = "cut-off"
+ROLL = "roll"
+"""A second link to the producer snapshot that the broker wrote as it rolled the log at the unit's
+end, made while the segment was part of the log.
+"""
 _NAME = re.compile(r"(\d{20})-(\d{20})-(\d+)(?:-\d+(?:-(\d+))?)?")
 
 
@@ -172,9 +176,21 @@ def rewrite_from_batches(
         for each in path.glob(f"*{suffix}"):
             if each.stem != log.stem:
                 each.unlink()
+    (path / ROLL).unlink(missing_ok=True)
     found = log.stat()
     mark_end(path, end, found)
     return unit_name(base, end, found, epochs), rest
+
+
+def is_roll_of(unit: Unit, local: LocalPartition) -> bool:
+    """True if the live log was never truncated below the unit's end since it was held: the snapshot
+    of the roll there is still the same file. Truncations remove it (Kafka's
+    ProducerStateManager.truncateAndReload), retention does so with the segment that begins there.
+    """
+    path = local.directory / segment_file_name(unit.next_base_offset, SNAPSHOT_SUFFIX)
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(unit.segment.log_path.with_name(ROLL)), os.stat(path))
+    return False
 
 
 def _with_batches(unit: Unit, batches: Batches) -> Unit | None:

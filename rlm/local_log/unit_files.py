@@ -5,6 +5,7 @@ Everything here blocks.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -20,7 +21,7 @@ from kafka_formats.log_names import (
 from kafka_formats.properties import encode_partition_metadata
 from rlm.local_log.active_links import BESIDE, ActiveLink
 from rlm.local_log.cut_file import copy_head, cut_beside, mark_aborts
-from rlm.local_log.hold_unit import mark_end
+from rlm.local_log.hold_unit import ROLL, mark_end
 from rlm.local_log.log_dir import LocalPartition
 
 
@@ -60,19 +61,17 @@ def link_left(
 
 
 def link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> None:
-    """Link the `.log`, which must exist, and those of its index and snapshot files that exist."""
+    """Link the `.log`, which must exist, and those of its index and snapshot files that exist; that
+    at its end also as the mark of its roll (`hold_unit.is_roll_of`).
+    """
     source = local.directory
     name = segment_file_name(base, LOG_SUFFIX)
     os.link(source / name, into / name)
-    beside = [
-        *(segment_file_name(base, suffix) for suffix in BESIDE),
-        segment_file_name(next_base, SNAPSHOT_SUFFIX),
-    ]
-    for name in beside:
-        try:
-            os.link(source / name, into / name)
-        except FileNotFoundError:
-            continue
+    roll = segment_file_name(next_base, SNAPSHOT_SUFFIX)
+    names = (*(segment_file_name(base, suffix) for suffix in BESIDE), roll)
+    for name, held in (*zip(names, names, strict=True), (roll, ROLL)):
+        with contextlib.suppress(FileNotFoundError):
+            os.link(source / name, into / held)
     mark_end(into, next_base, (into / segment_file_name(base, LOG_SUFFIX)).stat())
     write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
     metadata = encode_partition_metadata(local.partition.topic_id)

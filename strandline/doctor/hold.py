@@ -8,7 +8,8 @@ from tempfile import TemporaryDirectory
 
 from kafka_formats.errors import StrandlineError
 from rlm.local_log.hold_beside import find_beside
-from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.local_log.hold_names import hold_name, is_of_another_node, others, why_not_used
 from rlm.local_log.hold_owner import other_owner, why_not_owned
 from strandline.doctor.finding import Finding

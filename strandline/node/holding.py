@@ -21,7 +21,8 @@ from rlm.local_log.hold_beside import (
     sibling,
     why_not_held,
 )
-from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.local_log.hold_names import (
     hold_name,
     is_of_another_node,

@@ -10,7 +10,7 @@ import pytest
 
 from rlm.copy.active_hold import ActiveHold
 from rlm.copy.hold_pass import Order, Orders, Passed
-from rlm.local_log.hold_directory import hold_directories
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.local_log.hold_plan import HoldFacts, Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from tests.e2e.node_process import NodeProcess, Sections

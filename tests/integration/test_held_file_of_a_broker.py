@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafka_formats.leader_epoch_checkpoint import EpochEntry
-from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_dirs import hold_directories
+from rlm.local_log.hold_unit import is_roll_of
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from tests.real.kafka_clients import NewRecord, produce
 from tests.real.kafka_cluster import KafkaCluster
@@ -76,6 +78,7 @@ def test_a_held_file_that_a_broker_cut_and_went_on_in_and_deleted_tells_what_it_
     assert os.path.samefile(own, log), "the broker cut the file itself"
     border = look_at(cluster).leader_epochs[-1].start_offset
     assert 30 <= border < unit.next_base_offset
+    assert not is_roll_of(unit, look_at(cluster))
     written = log.stat()
     brokers[HELD].alter_topic(TOPIC, {"retention.bytes": "1"})
     wait_until(lambda: not own.exists(), "retention")
@@ -92,3 +95,25 @@ def test_a_held_file_that_a_broker_cut_and_went_on_in_and_deleted_tells_what_it_
     epochs = told.leader_epochs
     assert (epochs[0].start_offset, epochs[-1].start_offset) == (0, border)
     assert epochs[-1] > EpochEntry(unit.leader_epochs[-1].epoch, border)
+
+
+def test_the_snapshot_of_a_roll_stands_until_the_log_is_truncated_below_it(
+    cluster: KafkaCluster, tmp_path: Path
+) -> None:
+    """Local retention and elections leave it, so that a held segment knows the log behind it."""
+    broker = cluster.brokers[HELD]
+    cluster.create_topic(TOPIC, replicas=[[HELD, OTHER]], config=CONFIG)
+    write(cluster, 150, 100)
+    local = look_at(cluster)
+    unit = directory_beside(cluster, tmp_path / "hold").hold(local, local.segments[0])
+    assert unit is not None
+    for leader in (OTHER, HELD):
+        cluster.move_leader(TOPIC, 0, leader)
+        write(cluster, 150, 100)
+    sizes = [each.stat().st_size for each in broker.segment_files(TOPIC, 0)]
+    broker.alter_topic(TOPIC, {"retention.bytes": str(sum(sizes[1:]))})
+    first = local.segments[0].log_path
+    broker.wait_until(lambda: not first.exists(), "retention of the first segment")
+    local = look_at(cluster)
+    assert local.segments[0].base_offset == unit.next_base_offset
+    assert is_roll_of(unit, local)

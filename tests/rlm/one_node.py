@@ -47,7 +47,7 @@ from rlm.format.manifest import ProducerSnapshotOrigin
 from rlm.format.object_keys import segment_keys
 from rlm.leadership.topic_filter import TopicFilter
 from rlm.local_log.damage import Survey
-from rlm.local_log.hold_directory import hold_directories
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.node_files.clock_file import ClockFile
 from rlm.node_files.kill_switches import KillSwitches
 from rlm.node_files.scrub_results import ScrubResults

@@ -21,7 +21,7 @@ import tests.rlm.one_node
 from kafka_formats.log_names import LEADER_EPOCH_CHECKPOINT_FILE
 from rlm.control.node_problem import ProblemArea
 from rlm.control.why_not import WhyNot
-from rlm.local_log.hold_directory import hold_directories
+from rlm.local_log.hold_dirs import hold_directories
 from tests.rlm.held_segments import (
     A_FEW_SCANS_S,
     AFTER_ANY_BACK_OFF_S,

@@ -16,7 +16,8 @@ from rlm.copy.hold import HoldLimits
 from rlm.copy.partition_work import HOLD_NOT_LOOKED_AT, PartitionWork
 from rlm.copy.work_table import WorkTable
 from rlm.leadership.leadership import Leads, TopicConfig
-from rlm.local_log.hold_directory import HoldDirectory, hold_directories
+from rlm.local_log.hold_directory import HoldDirectory
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, LocalSegment, find_partitions
 from rlmm.lineage import merge

@@ -10,13 +10,15 @@ import pytest
 
 from kafka_formats import transaction_index
 from kafka_formats.control_record import ControlType, control_key
-from kafka_formats.errors import InvalidRequest, Refused
+from kafka_formats.errors import Refused
 from kafka_formats.log_names import segment_file_name
 from kafka_formats.record_batch import Record, encode_batch
 from kafka_formats.transaction_index import AbortedTransaction
 from rlm.local_log import hold_unit
+from rlm.local_log.active_links import link_active
 from rlm.local_log.committed_plan import NotCommittedError
-from rlm.local_log.hold_directory import HeldFound, HoldDirectory, hold_directories, own_segment
+from rlm.local_log.hold_directory import HeldFound, HoldDirectory, own_segment
+from rlm.local_log.hold_dirs import hold_directories
 from rlm.local_log.hold_plan import Unit
 from rlm.local_log.log_dir import LocalPartition, find_partitions
 from rlm.local_log.replica_directory import read_replica
@@ -139,12 +141,52 @@ def test_what_follows_a_unit_is_told_by_the_live_log_while_the_unit_is_a_part_of
     orders.write(10, 20, end=25, epoch=3)
     assert followed_by(unit) == 3
     copied = orders.log_bytes(0)
-    orders.delete_segment(0)
+    for base in (0, 10, 20):
+        orders.delete_segment(base)
     orders.set_epochs((4, 10))
     orders.write(10, 20, end=25, epoch=4)
     assert followed_by(unit) == 0, "it is not there any more"
     (orders.directory / unit.segment.log_path.name).write_bytes(copied)
     assert followed_by(unit) == 0, "another file has its place"
+
+
+def test_what_follows_a_unit_is_told_by_the_live_log_that_begins_at_its_end(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    """Elections and retention between two looks: the snapshot of the roll says that no truncation
+    came between.
+    """
+    unit = held(directory, orders, 1)
+    assert unit.followed_by == 2
+    orders.write(20, end=30, epoch=3)
+    orders.write(30, end=35, epoch=5)
+    orders.set_epochs((0, 0), (2, 15), (3, 20), (5, 30))
+    orders.delete_segment(0)
+    orders.delete_segment(10)
+    now = directory.look_again(unit, local(orders), None)
+    assert now is not None
+    assert (now.alone, now.followed_by) == (True, 3)
+    assert [each.followed_by for each in directory.find().units] == [3]
+    orders.delete_segment(20)
+    later = directory.look_again(unit, local(orders), None)
+    assert later is not None
+    assert later.followed_by == 2, "nothing shows what was at its end"
+
+
+def test_a_log_that_was_truncated_and_written_anew_does_not_follow_a_unit_made_of_a_left_file(
+    directory: HoldDirectory, orders: KafkaLog
+) -> None:
+    """Its snapshot was linked after the file had left the log, when it may be of another roll."""
+    link = link_active(directory.path, local(orders))
+    assert link is not None
+    orders.write(20, 25, end=30, epoch=2)
+    orders.delete_segment(20)
+    unit = directory.hold_left(link, local(orders), all_of_it, may_cut=False).unit
+    assert unit is not None
+    orders.set_epochs((4, 25))
+    now = directory.look_again(unit, local(orders), None)
+    assert now is not None
+    assert now.followed_by == unit.followed_by == 2
 
 
 def test_nothing_is_held_of_a_segment_that_is_not_what_was_looked_at(
@@ -431,26 +473,6 @@ def test_what_a_crash_left_half_done_goes_at_the_next_start(
     directory.sweep()
     assert not half.exists()
     assert len(directory.find().units) == 1
-
-
-def test_a_hold_directory_in_a_log_directory_is_refused(log_dir: Path) -> None:
-    (log_dir / "hold").mkdir()
-    with pytest.raises(InvalidRequest, match="lies in the log directory") as refused:
-        hold_directories([log_dir / "hold"], [log_dir], own_name="x")
-    assert refused.value.field == "hold.dirs"
-
-
-def test_a_log_directory_without_one_on_its_mount_is_named(log_dir: Path) -> None:
-    elsewhere = Path("/dev/shm")
-    if elsewhere.stat().st_dev == log_dir.stat().st_dev:
-        pytest.skip("one mount for everything")
-    with pytest.raises(InvalidRequest, match=f"mount of {log_dir}"):
-        hold_directories([elsewhere], [log_dir], own_name="x")
-
-
-def test_a_missing_hold_directory_is_named(tmp_path: Path, log_dir: Path) -> None:
-    with pytest.raises(InvalidRequest, match="cannot be read"):
-        hold_directories([tmp_path / "none"], [log_dir], own_name="x")
 
 
 def test_a_directory_where_no_link_can_be_made_is_refused_with_what_to_do(
