@@ -146,10 +146,16 @@ class Faults:
     # ---- losing synced data: never more than what a minority may lose
 
     def _may_lose(self, host: ReplicaHost) -> bool:
-        """True if every voter set in force keeps a majority that has lost nothing."""
+        """True if each voter set in force, or asked for, keeps a majority that lost nothing."""
         world = self._world
         live = world.live_disks()
-        for keys in world.voter_sets_in_force():
+        in_force = world.voter_sets_in_force()
+        asked = (
+            tuple(key for key in keys if key != leaving)
+            for keys in in_force
+            for leaving in world.workload.leaving()
+        )
+        for keys in (*in_force, *asked):
             sound = 0
             for key in keys:
                 disk = world.disks.get(key)

@@ -34,6 +34,7 @@ class Workload:
         self._unanswered: set[Hashable] = set()
         self._records: dict[Hashable, int] = {}
         self._changes: dict[Hashable, AddVoterRequest | RemoveVoterRequest] = {}
+        self._asked: dict[Hashable, tuple[ReplicaHost, int]] = {}
         self.committed = 0
         self.reads = 0
         self.on = True
@@ -117,7 +118,19 @@ class Workload:
         request = self._voter_change(core.voters.keys)
         if request is not None:
             self._changes[handle] = request
+            self._asked[handle] = host, host.incarnation
             host.feed(ev.RequestReceived(handle, request))
+
+    def leaving(self) -> list[ReplicaKey]:
+        """Voters whose removal was asked for and may still begin: a machine that hangs reads the
+        request when it goes on.
+        """
+        found = []
+        for handle, request in self._changes.items():
+            host, incarnation = self._asked[handle]
+            if isinstance(request, RemoveVoterRequest) and host.incarnation == incarnation:
+                found.append(request.voter)
+        return found
 
     def _voter_change(
         self, keys: tuple[ReplicaKey, ...]
