@@ -208,13 +208,20 @@ class Auditor:
         )
 
     def forgets_cut(self, host: ReplicaHost) -> None:
-        """A replica that lost records forgets it once it has again those that are committed."""
+        """A replica that lost records forgets it once it has again those that are committed. Not
+        those that a later leader's log took from it: they may be committed afterwards, without it.
+        """
+        disk = host.disk
         missing = [
             batch
-            for batch in host.disk.taken
+            for batch in disk.taken
             if self.committed.get(batch.base_offset) == batch
-            and batch.end_offset > host.disk.start_offset
-            and batch not in host.disk.synced
+            and batch.end_offset > disk.start_offset
+            and batch not in disk.synced
+            and not any(
+                each.epoch > batch.epoch and each.base_offset <= batch.base_offset
+                for each in disk.synced
+            )
         ]
         check(
             not missing,
