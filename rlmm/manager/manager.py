@@ -322,11 +322,13 @@ class RemoteLogMetadataManager(TrashWrites):
         return await read_history(self._log, segment_id, limit=limit, read_records=records)
 
     async def take_snapshot(self) -> SnapshotId:
-        """Write a snapshot of the present state, unless there is one, and let the log be cut."""
+        """Write a snapshot of the present state, and let the log be cut; not if there is one of it,
+        or a later one: after a crash the view may have to catch up with its own.
+        """
         self._check_open()
         async with self._snapshot_lock:
             newest = self._log.latest_snapshot()
-            if newest is not None and newest.end_offset == self.applied_offset + 1:
+            if newest is not None and newest.end_offset > self.applied_offset:
                 self._applying.snapshot_begun()
                 return newest
             # The log may be cut no further than the view is flushed, so the view goes first.

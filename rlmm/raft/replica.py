@@ -167,8 +167,12 @@ class Replica:
             snapshots={stored.snapshot: stored.size_bytes for stored in initial.snapshots},
             flush_requested=initial.log_end_offset,
         )
-        self.voters = VoterHistory(initial.format_voters, initial.voter_sets)
         newest = self.log.latest_snapshot
+        self.voters = VoterHistory(
+            initial.format_voters,
+            initial.voter_sets,
+            known_from=newest.end_offset if newest and initial.log_start_offset > 0 else 0,
+        )
         self.high_watermark = min(
             max(initial.committed_offset, newest.end_offset if newest else 0),
             initial.log_end_offset,

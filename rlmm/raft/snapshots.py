@@ -29,6 +29,11 @@ def refusal(r: Replica, snapshot: SnapshotId) -> str | None:
         return f"it ends above the high watermark {r.high_watermark}"
     if snapshot.end_offset < log.start_offset or snapshot.end_offset <= 0:
         return f"it ends below the log start {log.start_offset}"
+    if snapshot.end_offset < r.voters.known_from:
+        return (
+            f"its voters are not known: the log begins at {log.start_offset}, and what named them "
+            f"is in the snapshot that ends at {r.voters.known_from}"
+        )
     if snapshot in log.snapshots:
         return "it exists"
     epoch = log.epochs.epoch_of(snapshot.end_offset - 1)

@@ -9,11 +9,21 @@ FORMAT_OFFSET = -1
 
 
 class VoterHistory:
-    """The voter sets of a log: an append adds a set, a truncation removes it."""
+    """The voter sets of a log: an append adds a set, a truncation removes it. `known_from`: below
+    that end offset the set is not known, since the log begins above the record that named it, and
+    the snapshot that has its set ends later.
+    """
 
-    __slots__ = ("_sets", "keys", "latest", "latest_offset")
+    __slots__ = ("_sets", "keys", "known_from", "latest", "latest_offset")
 
-    def __init__(self, format_voters: VoterSet, sets: tuple[tuple[int, VoterSet], ...]) -> None:
+    def __init__(
+        self,
+        format_voters: VoterSet,
+        sets: tuple[tuple[int, VoterSet], ...],
+        *,
+        known_from: int = 0,
+    ) -> None:
+        self.known_from = known_from
         self._sets: list[tuple[int, VoterSet]] = [
             (FORMAT_OFFSET, format_voters),
             *sorted(dict(sets).items(), key=lambda each: each[0]),
@@ -57,7 +67,7 @@ class VoterHistory:
         self._refresh()
 
     def committed(self, high_watermark: int) -> VoterSet:
-        """The latest set below the high watermark."""
+        """The latest set below the high watermark, which is at least `known_from`."""
         for offset, voters in reversed(self._sets):
             if offset < high_watermark:
                 return voters

@@ -23,7 +23,7 @@ from kafka_formats.kafka_uuid import Uuid
 from kafka_formats.topic_id_partition import TopicIdPartition
 from rlmm.log.log_limits import LogLimits
 from rlmm.manager.manager import MetadataLimits, RemoteLogMetadataManager
-from rlmm.metadata_log import Proposal
+from rlmm.metadata_log import Proposal, SnapshotId
 from rlmm.partition_state import Mode, TopicPolicy
 from rlmm.records.control_records import (
     ClaimReset,
@@ -329,6 +329,18 @@ async def test_a_lost_view_starts_from_the_snapshot_and_the_tail(tmp_path: Path)
         path.unlink()
     async with running_node(tmp_path, boot=2) as node:
         assert node.manager.digest() == digest
+
+
+async def test_no_snapshot_is_written_below_the_newest_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a crash a view may be behind the snapshot that its node took of it."""
+    async with running_node(tmp_path) as node:
+        await copied(node.manager, 3)
+        later = SnapshotId(node.manager.applied_offset + 5, 1)
+        monkeypatch.setattr(node.log, "latest_snapshot", lambda: later)
+        assert await node.manager.take_snapshot() == later
+        assert not [each for each in node.log._directory.snapshots() if each.end_offset > 0]
 
 
 async def test_a_log_that_was_cut_is_followed_from_its_snapshot(tmp_path: Path) -> None:

@@ -66,6 +66,33 @@ def test_only_committed_records_are_snapshotted(snapshot: SnapshotId, why: str |
     assert refusal is None if why is None else why in (refusal or "")
 
 
+def test_a_snapshot_is_not_taken_below_one_that_alone_names_the_voters() -> None:
+    """A view that is behind its node's own snapshot after a crash: the format's voters, which the
+    log's first record may have changed, would go into it.
+    """
+    story = Story(
+        voters=(1,),
+        initial={
+            1: InitialState(
+                PersistedState(1, 1),
+                log_start_offset=4,
+                log_start_epoch=1,
+                log_end_offset=12,
+                epochs=((1, 4),),
+                snapshots=(StoredSnapshot(SnapshotId(9, 1), 100),),
+                voter_sets=((8, voter_set(1, 2)),),
+                committed_offset=12,
+            )
+        },
+    )
+    core = story.cores[1]
+    refusal = core.snapshot_refusal(SnapshotId(8, 1))
+    assert refusal is not None
+    assert "voters" in refusal
+    assert core.snapshot_refusal(SnapshotId(10, 1)) is None
+    assert core.voters_at(10).keys == voter_set(1, 2).keys
+
+
 def test_the_log_starts_only_where_a_snapshot_covers_what_is_gone() -> None:
     story = leading_with_records()
     story.feed(1, SnapshotTaken(S5, 100))
