@@ -223,28 +223,48 @@ def next_step(
     """The next step. `whole` are the segments that were not tried yet; `given_up`: see
     `FoundInStores`.
     """
+    lowest = _lowest(state, whole)
+    if lowest is None:
+        return Done()
+    first, segment = lowest
+    if state.next_offset < 0:
+        below = machine.start < min(first, machine.files_from)
+        if below and state.mode is Mode.DELEGATED:  # these offsets can't be copied first
+            return StartAt(_epoch_at(state.lineage, machine.start), machine.start)
+        return _start(state.lineage, first, machine)
+    following = max(state.next_offset, given_up)
+    if state.mode is Mode.DELEGATED:
+        # The broker deleted its records below the log start; these are no lost ranges.
+        following = max(following, machine.wanted_from)
+    if first <= following:
+        return Adopt(segment)
+    if state.mode is Mode.DELEGATED:
+        return _beside_the_broker(state, following, first, machine)
+    if machine.wanted_from <= following:
+        return CopyFirst(first)
+    return _lose(following, min(first, machine.wanted_from) - 1, machine.held)
+
+
+def _lowest(
+    state: PartitionState, whole: Sequence[WholeSegment]
+) -> tuple[int, WholeSegment] | None:
+    """The segment that serves the lowest offset in the lineage, and that offset; of several the
+    longest. None: no segment is served.
+
+    Its start may be lower: of a file whose head DeleteRecords or retention had taken when it was
+    copied, a copy knows nothing of the head, which an earlier, shorter copy may have.
+    """
+    found: tuple[int, WholeSegment] | None = None
     for segment in in_order(whole):
         row = segment.row
+        if found is not None and row.start_offset > found[0]:
+            break
         first = _first_served(state.lineage, row)
         if first is None or row.end_offset < state.log_start_offset:
             continue
-        if state.next_offset < 0:
-            below = machine.start < min(first, machine.files_from)
-            if below and state.mode is Mode.DELEGATED:  # these offsets can't be copied first
-                return StartAt(_epoch_at(state.lineage, machine.start), machine.start)
-            return _start(state.lineage, first, machine)
-        following = max(state.next_offset, given_up)
-        if state.mode is Mode.DELEGATED:
-            # The broker deleted its records below the log start; these are no lost ranges.
-            following = max(following, machine.wanted_from)
-        if first <= following:
-            return Adopt(segment)
-        if state.mode is Mode.DELEGATED:
-            return _beside_the_broker(state, following, first, machine)
-        if machine.wanted_from <= following:
-            return CopyFirst(first)
-        return _lose(following, min(first, machine.wanted_from) - 1, machine.held)
-    return Done()
+        if found is None or (first, -row.end_offset) < (found[0], -found[1].row.end_offset):
+            found = first, segment
+    return found
 
 
 def _beside_the_broker(

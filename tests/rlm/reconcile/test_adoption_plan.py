@@ -57,6 +57,22 @@ def test_the_next_step(
     assert next_step(now, [STORED], machine) == expected
 
 
+def test_an_earlier_copy_of_a_head_that_a_longer_one_lacks_comes_first() -> None:
+    """Both begin at the base of one file: of the second, DeleteRecords had taken the head."""
+    custom = STORED.custom_metadata
+    head = WholeSegment(segment_row(1, 0, 0, leader_epochs=((0, 0),)), custom)
+    longer = WholeSegment(segment_row(2, 0, 8, leader_epochs=((0, 1),)), custom)
+    beyond = WholeSegment(segment_row(3, 0, 12, leader_epochs=((0, 5),)), custom)
+    whole, machine = [beyond, longer, head, STORED], OnMachine(40, 40)
+    now = state(lineage=LINEAGE, log_start=-1, next_offset=-1)
+    assert next_step(now, whole, machine) == StartAt(0, 0)
+    now = state(lineage=LINEAGE, log_start=0, next_offset=0)
+    assert next_step(now, whole, machine) == Adopt(head)
+    now = state(lineage=LINEAGE, log_start=0, next_offset=1)
+    assert next_step(now, [beyond, longer, STORED], machine) == Adopt(longer)
+    assert next_step(now, [beyond, STORED], machine) == Lose(1, 4)
+
+
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
