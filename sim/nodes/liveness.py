@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -35,7 +36,7 @@ class LivenessAudit:
         timeouts = draws.choice((2, 4)) if self.on else 100
         self.silence_max_s = world.settings.fetch_timeout_ms * timeouts / 1000
         self._world = world
-        self._heard: dict[tuple[str, int, ReplicaKey], float] = {}
+        self._heard: dict[tuple[str, int, ReplicaKey], list[float]] = {}
         self._leads_since: dict[tuple[str, int], float] = {}
         self._unfounded: dict[tuple[int, int], str] = {}
         self._judged: set[tuple[int, int]] = set()
@@ -46,7 +47,8 @@ class LivenessAudit:
 
     def answered(self, machine: Machine, process: Process | None, request: FetchRequest) -> None:
         if process is not None and request.epoch == process.epoch:
-            self._heard[machine.name, request.epoch, request.replica] = machine.monotonic()
+            who = machine.name, request.epoch, request.replica
+            self._heard.setdefault(who, []).append(machine.monotonic())
 
     def appended(self, machine: Machine, batch: StoredBytes, reference: Reference) -> None:
         """A leader writes a batch of its epoch. Once it follows, it may get what it wrote back."""
@@ -55,15 +57,15 @@ class LivenessAudit:
         for offset, record in _silences(batch):
             if record.fenced and (offset, batch.epoch) not in self._judged:
                 self._judged.add((offset, batch.epoch))
-                silent_s = self._silent_s(machine, batch.epoch, record, reference)
                 # Its clock counts from a fetch that may be answered so much later, and what it
                 # judged may wait until the next look, while leadership is handed over.
                 waits_s = self._world.settings.fetch_wait_max_ms / 1000
                 waits_s += self.silence_max_s / LOOKS_PER_SILENCE
+                silent_s = self._silent_s(machine, batch.epoch, record, reference, waits_s)
                 if silent_s < self.silence_max_s - waits_s:
                     self._unfounded[offset, batch.epoch] = (
-                        f"{machine.name} fences node {record.node_id}, which fetched or could not "
-                        f"be heard {silent_s:g} s ago"
+                        f"{machine.name} fences node {record.node_id}, which was silent for "
+                        f"{silent_s:g} s at most while it could be heard"
                     )
 
     def committed(self, batch: StoredBytes, reference: Reference) -> None:
@@ -87,14 +89,24 @@ class LivenessAudit:
         return all(node is not None and node.liveness is Liveness.LIVE for node in nodes)
 
     def _silent_s(
-        self, machine: Machine, epoch: int, record: NodeSilence, reference: Reference
+        self,
+        machine: Machine,
+        epoch: int,
+        record: NodeSilence,
+        reference: Reference,
+        waits_s: float,
     ) -> float:
+        """The longest silence of the node that lasts, or ended at most `waits_s` ago: it may have
+        come back since the leader judged.
+        """
         node = find_node(reference.rows, record.node_id)
         if node is None or record.node_id == machine.key.node_id:
             return 0.0
         key = ReplicaKey(node.node_id, str(node.directory_id))
-        since_s = self._leads_since[machine.name, epoch]
-        return machine.monotonic() - max(self._heard.get((machine.name, epoch, key), 0.0), since_s)
+        since_s, now_s = self._leads_since[machine.name, epoch], machine.monotonic()
+        heard = (at for at in self._heard.get((machine.name, epoch, key), ()) if at > since_s)
+        times = (since_s, *heard, now_s)
+        return max(end - begin for begin, end in pairwise(times) if end >= now_s - waits_s)
 
 
 def _silences(batch: StoredBytes) -> list[tuple[int, NodeSilence]]:

@@ -202,6 +202,7 @@ class Machine:
         self.excused = False
         self.lost = False
         self.to_be_formatted = False
+        self.lost_directories = set[str]()
         self.acknowledged = 0, 0
         """The epoch and end of its log that it last reported."""
         self.knows_pre_vote = True
@@ -218,6 +219,7 @@ class Machine:
     def format_anew(self, directory_id: Uuid) -> None:
         """Replace the disk as an operator does: for the quorum this is a different replica."""
         assert self.process is None
+        self.lost_directories.add(self.key.directory_id)
         self.key = ReplicaKey(self.key.node_id, str(directory_id))
         self.disk = MachineDisk(self)
         self.view_disk.wipe()

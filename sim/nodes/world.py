@@ -12,6 +12,7 @@ from rlmm.log.log_limits import LogLimits
 from rlmm.manager.metadata_limits import MetadataLimits
 from rlmm.raft.messages import ReplicaKey
 from rlmm.raft.timers import RaftSettings
+from rlmm.rows.nodes import find_node
 from rlmm.view.view import digest_of
 from sim.core.invariants import InvariantError
 from sim.core.network import Network
@@ -231,14 +232,14 @@ class World:
         self.faults.cut_power(life.machine)
 
     def stopped(self, machine: Machine, message: str) -> None:
-        """A process stops with an error: allowed only after its disk failed, or at an unknown
-        level.
+        """A process stops with an error: allowed only after its disk failed, at an unknown level,
+        or if a late registration of its machine's lost directory has taken the node id.
         """
         self.note(machine, f"stopped: {message}")
         assert machine.process is not None
         if machine.process.level_known < self.auditor.reference.level:
             machine.level_known = LEVEL_RAISED  # the operator installs the new release
-        elif not machine.excused:
+        elif not machine.excused and not self._is_overtaken(machine):
             self.auditor.unexcused(machine, message)
         process = machine.process
 
@@ -250,6 +251,10 @@ class World:
                 self.faults.start_soon(machine)
 
         self.schedule.after(0, end)
+
+    def _is_overtaken(self, machine: Machine) -> bool:
+        node = find_node(self.auditor.reference.rows, machine.key.node_id)
+        return node is not None and str(node.directory_id) in machine.lost_directories
 
     # ---- running
 

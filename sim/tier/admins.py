@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ from sim.tier.other_replicas import file_of
 if TYPE_CHECKING:
     from sim.tier.machine import Process
     from sim.tier.partition import Partition
+    from sim.tier.replica import Replica
     from sim.tier.world import World
 
 KINDS = ("retention_ms", "retention_bytes", "switches", "collect", "undo")
@@ -85,9 +86,15 @@ class Admins:
         for partition in self._world.brokers.partitions:
             leader = self._world.machine(partition.leader).up
             damage = leader and leader.remote_log and leader.remote_log.damage_of(partition.tip)
-            gone = [each for each in damage.missing if not _has(partition, each)] if damage else []
+            replicas = self._replicas(partition)
+            gone = [each for each in damage.missing if not _has(replicas, each)] if damage else []
             if leader and gone:
                 self._spawn(leader, partial(self._skip, leader, partition.tip, gone))
+
+    def _replicas(self, partition: Partition) -> list[Replica]:
+        """The replicas whose broker did not go for good."""
+        machine = self._world.machine
+        return [each for id_, each in partition.replicas.items() if not machine(id_).is_gone]
 
     async def _skip(
         self, process: Process, tip: TopicIdPartition, missing: Sequence[Offsets]
@@ -186,11 +193,11 @@ class Admins:
                 )
 
 
-def _has(partition: Partition, missing: Offsets) -> bool:
+def _has(replicas: Iterable[Replica], missing: Offsets) -> bool:
     """True if a replica's disk has a batch of these offsets, and a second batch in the same file:
     if its broker sends only lone batches, the place of one can't be proven.
     """
-    for replica in partition.replicas.values():
+    for replica in replicas:
         there = [
             each
             for each in replica.batches

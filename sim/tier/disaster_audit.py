@@ -27,6 +27,7 @@ from sim.tier.replica import Batch, batches_within
 if TYPE_CHECKING:
     from sim.tier.world import World
 
+STARTED = SegmentState.COPY_SEGMENT_STARTED
 FINISHED = SegmentState.COPY_SEGMENT_FINISHED
 
 
@@ -156,6 +157,18 @@ class DisasterAudit:
         return restart is None or restart.is_reconciled
 
     # ---- when all is quiet
+
+    def is_kept(self, row: RemoteLogSegmentMetadata) -> bool:
+        """True for an unfinished copy that the snapshot tells of, of offsets recorded as lost: it
+        may have finished since, and its log, if the store has it, be the last one. It stays.
+        """
+        rows = self._world.auditor.reference.rows
+        restart, state = read_restart(rows), queries.partition_state(rows, row.segment_id.partition)
+        if restart is None or state is None or row.state is not STARTED:
+            return False
+        lost = state.lost_ranges
+        is_lost = any(x.start <= row.end_offset and row.start_offset <= x.end for x in lost)
+        return row.token < restart.offset and is_lost
 
     def left_to_do(self) -> Iterator[str]:
         """A comparison that is not recorded, and segments that are whole and not served."""

@@ -169,8 +169,9 @@ class Auditor:
         self._world.disaster.audit.restarted()
 
     def applied(self, process: Process, view: View) -> None:
-        """Check a step that a node committed to its view."""
-        if process.life.alive and view.applied_offset >= 0:
+        """Check a step that a node committed to its view; of a lost cluster nothing is judged."""
+        goes_on = process.life.alive and process.log and not process.log.is_of_lost_cluster
+        if goes_on and view.applied_offset >= 0:
             self.check(
                 view.digest() == self.reference.digests[view.applied_offset],
                 "same_offset_same_state",
@@ -460,14 +461,18 @@ class Auditor:
         """Differences between bucket and metadata."""
         world, rows = self._world, self.reference.rows
         expected = {f"{own_prefix(world.prefix)}cluster.json", *world.foreign}
+        kept = set[str]()
         for tip in queries.partitions(rows):
             for row in queries.list_segments(rows, tip):
+                if world.disaster.audit.is_kept(row):
+                    kept |= set(self.keys(row))
+                    continue
                 if row.state is not COPY_FINISHED:
                     yield f"{row.segment_id} is {row.state.name}"
                 expected |= set(self.keys(row))
         found = world.bucket.contents.keys()
         probes = {key for key in found if "clock-probe" in key}
-        for key in sorted(found - expected - probes):
+        for key in sorted(found - expected - kept - probes):
             if world.disaster.is_unknown(key):
                 continue
             yield f"{key} is in the bucket alone"
@@ -480,7 +485,7 @@ class Auditor:
             # A request that begins an upload may arrive when nobody looks for it any more.
             dangling = world.bucket.unfinished(with_parts=True)
         for key in dangling:
-            if world.disaster.is_unknown(key):
+            if key in kept or world.disaster.is_unknown(key):
                 continue
             yield f"an upload of {key} dangles"
 

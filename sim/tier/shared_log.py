@@ -59,7 +59,8 @@ class SharedLog:
         """
         self.epoch += 1
         self.start, self.rows = end, rows
-        del self.records[end:]
+        # A new list: a process of the lost cluster that lives on has the lost records.
+        self.records = self.records[:end]
 
     def append(self, proposals: tuple[Proposal, ...]) -> int:
         """Commit proposals; return the offset of the first."""
@@ -82,14 +83,20 @@ class NodeLog:
         self._world = world
         self._process = process
         self._epoch = world.log.epoch
+        self._records = world.log.records
         self._visible = 0
         self._due_ms = 0
         self._more = asyncio.Event()
 
     @property
+    def is_of_lost_cluster(self) -> bool:
+        """True if the cluster of this log is no more."""
+        return self._epoch != self._world.log.epoch
+
+    @property
     def _is_lost(self) -> bool:
         """True without a quorum, for good."""
-        return self._epoch != self._world.log.epoch or self._world.disaster.is_dark
+        return self.is_of_lost_cluster or self._world.disaster.is_dark
 
     async def propose(self, proposals: tuple[Proposal, ...], *, deadline_s: float) -> int:
         world, process = self._world, self._process
@@ -122,7 +129,7 @@ class NodeLog:
         answer_lost: bool,
         twice: bool,
     ) -> None:
-        if self._epoch != self._world.log.epoch:
+        if self.is_of_lost_cluster:
             return
         offset = self._world.log.append(proposals)
         if twice:
@@ -157,13 +164,13 @@ class NodeLog:
                 self._more.clear()
                 await self._more.wait()
             end = self._visible
-            records = tuple(self._world.log.records[at:end])
+            records = tuple(self._records[at:end])
             at = end
             yield CommittedGroup(records, end, self._epoch)
 
     async def read(self, from_offset: int, *, limit: int) -> tuple[CommittedRecord, ...]:
         first = max(from_offset, self._world.log.start)
-        return tuple(self._world.log.records[first : self._visible][:limit])
+        return tuple(self._records[first : self._visible][:limit])
 
     async def barrier(self, *, deadline_s: float) -> int:
         fate = self._world.faults.proposal(self._process.machine, "barrier")
