@@ -72,7 +72,7 @@ class DownloadAudit:
             served.loads = True
             is_last = response.position + len(told.data) == response.size_bytes
             end = -1 if response.snapshot is None else response.snapshot.end_offset
-            goes_on = self._log_start(machine) <= end
+            goes_on = self._log_start(machine) <= end and not self._cuts(machine)
             served.whole = response.snapshot if is_last and goes_on else None
         whole = served.whole
         if (
@@ -104,6 +104,12 @@ class DownloadAudit:
         assert machine.process is not None
         assert machine.process.log is not None
         return machine.process.log.driver.core.replica.log.start_offset
+
+    def _cuts(self, machine: Machine) -> bool:
+        """True during a cut, which may remove what nobody wanted when it was decided."""
+        assert machine.process is not None
+        assert machine.process.log is not None
+        return machine.process.log.cuts
 
     def _loading(self, machine: Machine) -> int:
         return max(

@@ -140,7 +140,7 @@ class Process:
     incarnation: Incarnation
     level_known: int
     """Feature level of the running release; the machine's is that of the next start."""
-    log: QuorumLog | None = None
+    log: AuditedLog | None = None
     server: DriverServer | None = None
     view: MemoryView | None = None
     manager: RemoteLogMetadataManager | None = None
@@ -154,7 +154,18 @@ class Process:
 
 
 class AuditedLog(QuorumLog):
-    """A log whose driver is audited from its first action on."""
+    """A log whose driver is audited from its first action on. `cuts`: it was decided what a cut
+    keeps, and the cut is not over.
+    """
+
+    cuts = False
+
+    async def _cut(self) -> None:
+        self.cuts = True
+        try:
+            await super()._cut()
+        finally:
+            self.cuts = False
 
     async def _start(self) -> None:
         life = LIFE.get()
