@@ -12,8 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.record_batch import parse_header
+from rlmm.partition_state import Mode
 from rlmm.rows import queries
-from rlmm.segment import SegmentState
+from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
 from sim.tier.claimed_logs import log_of_claims
 from sim.tier.decided import transactions
 from sim.tier.readers import batches_of
@@ -77,6 +78,8 @@ class Span:
             if state.highest_copied is not None:
                 self.end = self.end or state.highest_copied[0] + 1
                 rows = list(queries.list_segments(self.process.view, self.partition.tip))
+                if state.mode is Mode.DELEGATED:
+                    self.holes += _gaps(row for row in rows if row.state is COPIED)
                 self.is_going |= any(row.state is not COPIED for row in rows)
                 self.ends_cut |= any(row.start_offset < self.end <= row.end_offset for row in rows)
 
@@ -176,6 +179,17 @@ class CommittedAudit:
             f"a reader of {span.partition.tip} at {shown.offset} ends at {shown.next_offset}, and "
             f"the tier goes on to {span.end} without an open transaction",
         )
+
+
+def _gaps(rows: Iterable[RemoteLogSegmentMetadata]) -> Iterator[tuple[int, int]]:
+    """Offsets between copies: a broker's retention or DeleteRecords took them before it copied
+    them, of which nothing is recorded.
+    """
+    end = None
+    for row in sorted(rows, key=lambda row: row.start_offset):
+        if end is not None and row.start_offset > end + 1:
+            yield end + 1, row.start_offset - 1
+        end = row.end_offset if end is None else max(end, row.end_offset)
 
 
 def units(log: Iterable[Batch]) -> Iterator[Unit]:

@@ -21,7 +21,7 @@ from rlmm.rows.partitions import PartitionRow
 from rlmm.rows.reads import read_lost_ranges
 from sim.ground.planting import Patches, planting
 
-DISASTER_SEEDS_MAX = 40
+DISASTER_SEEDS_MAX = 130
 NOWHERE = 1 << 60
 
 

@@ -125,7 +125,7 @@ SEEN_AT = {
     "the claims of a lost cluster stand": 2,
     "what was copied since is not found": 4,
     "a log start passes any loss": 4,
-    "what the disk has is lost to what was copied since": 12,
+    "what the disk has is lost to what was copied since": 126,
     "what copies tell of the lineage is not believed": 4,
     "a claim forgets the epochs of lost claims": 4,
     "a node of the lost cluster goes on": 2,
