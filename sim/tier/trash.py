@@ -1,6 +1,6 @@
 """Retention with a trash: policies that fill it, admins who restore, release and empty, also at the
 turn and at the same time, by an old look and any node; topics marked for deletion and brought back;
-and elections that cut a log below or across a mark.
+and elections that cut a log below or across a mark. In a part of the seeds without a plan, too.
 
 Draws from a generator of its own, so that seeds without it run as before.
 """
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sim.tier.partition import Partition
     from sim.tier.world import World
 
+SEEDS_PER_TRASH = 4
+"""One in so many seeds without a plan has a trash."""
 PERIODS_MS = (4_000, 20_000)
 LOOK_UP_MS = 2_000
 DEADLINE_S = 10.0
@@ -58,11 +60,13 @@ POLICIES = (
 
 
 class Trash:
-    """The trash of a world."""
+    """The trash of a world. `is_on` None: in some seeds."""
 
-    def __init__(self, world: World, *, is_on: bool) -> None:
+    def __init__(self, world: World, is_on: bool | None) -> None:
         self._world = world
         self._random = Random(f"trash {world.seed}")
+        if is_on is None:
+            is_on = not Random(f"{world.seed} plain trash").randrange(SEEDS_PER_TRASH)
         self.is_on = self._goes_on = is_on
         self._period_ms = Random(f"often {world.seed}").choice(PERIODS_MS)
         self.audit = TrashAudit(world)

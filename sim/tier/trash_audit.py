@@ -7,6 +7,7 @@ a_mark_hides_only_what_is_there            no mark is above the end of a log, al
 readers_start_above_the_mark_at_once       and at the log start once nothing is marked
 only_what_an_admin_saw_is_taken_back       a restore names the last change of the trash
 a_marked_topic_stands_still                nothing is marked or goes while its deletion is marked
+a_joined_mark_has_the_later_time           a mark counts from its last record on
 a_hold_stops_retention                     nothing is marked while a hold stands
 readers_get_nothing_out_of_the_trash       nobody reads below the mark
 """
@@ -18,7 +19,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafka_formats.leader_epoch_checkpoint import Epochs, epoch_for_offset
 from kafka_formats.topic_id_partition import TopicIdPartition
-from rlmm.partition_state import PartitionState
+from rlmm.apply.purge import TIME_STEP_MS_MAX
+from rlmm.partition_state import Mode, PartitionState
 from rlmm.records.control_records import (
     ExpiryMark,
     ExpiryTakenBack,
@@ -26,7 +28,7 @@ from rlmm.records.control_records import (
     PartitionDeleteUndo,
 )
 from rlmm.rows import queries
-from rlmm.rows.reads import read_policy
+from rlmm.rows.reads import read_measured_time, read_policy
 from rlmm.segment import OFFSET_MAX
 
 if TYPE_CHECKING:
@@ -78,14 +80,14 @@ class Trashed:
 
 class TrashAudit:
     """Checks accepted records, readers and admins. `followed` counts log starts that followed a
-    mark, `restored` marks taken back, `emptied` those that an admin did not wait for, `cut` those
-    that a lineage's cut lowered or took.
+    mark, `joined` marks that a later one went into, `restored` marks taken back, `emptied` those
+    that an admin did not wait for, `cut` those that a lineage's cut lowered or took.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._of: dict[TopicIdPartition, Trashed] = {}
-        self.followed = self.restored = self.emptied = self.cut = 0
+        self.followed = self.joined = self.restored = self.emptied = self.cut = 0
 
     def of(self, tip: TopicIdPartition) -> Trashed:
         return self._of.setdefault(tip, Trashed())
@@ -120,10 +122,26 @@ class TrashAudit:
         )
         now_ms, others = self._world.schedule.now_ms, here.marks
         trash_ms = record.trash_ms
+        self._counts_from_now_on(record)
         if record.joins and others:
+            self.joined += 1
             trash_ms, others = max(trash_ms, others[-1].trash_ms), others[:-1]
         here.held_by = None
         here.keep([*others, Marked(record.offset, self._offset, now_ms, trash_ms)], self._offset)
+
+    def _counts_from_now_on(self, record: ExpiryMark) -> None:
+        """Check that the time of a mark begins no earlier than the time that the nodes measure as
+        they read its record.
+        """
+        state = self._state(record.partition)
+        assert state is not None
+        began_ms = state.expiry.marks[-1].counts_from_ms
+        now_ms = read_measured_time(self._world.auditor.reference.rows).ms + TIME_STEP_MS_MAX
+        self._check(
+            began_ms >= now_ms,
+            "a_joined_mark_has_the_later_time",
+            f"{record} is accepted at {now_ms}, and its time counts from {began_ms} on",
+        )
 
     def taken_back(self, record: ExpiryTakenBack | PartitionDeleteUndo) -> None:
         """Forget the marks: from here on readers get the records that they hid. Those of a topic
@@ -159,6 +177,9 @@ class TrashAudit:
         tip, here = record.partition, self.of(record.partition)
         if record.mark_offset is None and self._world.following.is_on:
             return  # DeleteRecords, whose mark nobody asks for
+        state = self._state(tip)
+        if state is not None and state.mode is Mode.DELEGATED:
+            return  # the broker's retention, which has no trash
         self._stands_still(tip, record)
         now_ms = self._world.schedule.now_ms
         below = [mark for mark in here.marks if mark.offset < record.offset]

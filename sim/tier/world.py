@@ -180,7 +180,7 @@ class World:
         self.following = Following(self, is_on=plan.following)
         self.rewriting = Rewriting(self, is_on=plan.rewriting)
         self.settings = ClusterSettings(self, is_on=plan.settings)
-        self.trash = Trash(self, is_on=plan.trash)
+        self.trash = Trash(self, plan.trash if plan != Plan() else None)
         self.building = Building(self, plan.building if plan != Plan() else None)
         self.disaster = Disaster(self, plan.disaster if plan != Plan() else None)
         self.scenes = Scenes(self, is_on=plan.scenes if plan != Plan() else None)
