@@ -21,6 +21,7 @@ from rlm.repair.repair_run import RepairRequest
 from rlmm.lineage import within_lineage
 from rlmm.rows import queries
 from rlmm.segment import RemoteLogSegmentMetadata, SegmentState
+from sim.tier.damaged_twice import DamagedTwice
 from sim.tier.replica import batches_within
 
 if TYPE_CHECKING:
@@ -41,7 +42,8 @@ class Damage:
         self._world = world
         self._random = random = Random(f"damage {world.seed}")
         self.is_on = not random.randrange(SEEDS_PER_DAMAGED_ONE) if is_on is None else is_on
-        self._goes_on = self.is_on
+        self.goes_on = self.is_on
+        self.twice = DamagedTwice(world)
         self._written: set[str] = set()
         self._repairs: set[Uuid] = set()
         self.damaged: set[Uuid] = set()
@@ -50,7 +52,7 @@ class Damage:
 
     def begin(self) -> None:
         """Harm something now and then, and ask for a repair."""
-        if not self._goes_on:
+        if not self.goes_on:
             return
         rows = list(self._finished())
         if rows:
@@ -64,12 +66,13 @@ class Damage:
 
     def stop(self) -> None:
         """Nothing more is harmed."""
-        self._goes_on = False
+        self.goes_on = False
 
     def harm(self, row: RemoteLogSegmentMetadata, key: str, *, lost: bool) -> None:
         """Harm an object of a finished segment."""
         self._world.note(f"{self._world.short(key)} is {'lost' if lost else 'damaged'}")
         self.damaged.add(row.segment_id.id)
+        self.twice.note_harmed(row)
         self._world.auditor.went_behind_our_back(key)
         if lost:
             self._world.bucket.lose(key)
@@ -82,7 +85,7 @@ class Damage:
             self.born_rotten.discard(key)
             return
         self._written.add(key)
-        if self._goes_on and self._replaces_damage(key) and not self._random.randrange(6):
+        if self.goes_on and self._replaces_damage(key) and not self._random.randrange(6):
             self._world.note(f"{self._world.short(key)} rots as it is written")
             self._world.bucket.rot(key)
             self.born_rotten.add(key)
@@ -110,6 +113,8 @@ class Damage:
             and (each.start_offset, each.end_offset) == (row.start_offset, row.end_offset)
         ]
         self.repaired += bool(before)
+        if before:
+            self.twice.repaired(row)
 
     def ask(self, process: Process) -> None:
         """Ask for a repair of what the node leads of a topic."""
@@ -137,7 +142,7 @@ class Damage:
         rows = self._world.auditor.reference.rows
         for row in self._finished():
             state = queries.partition_state(rows, row.segment_id.partition)
-            if row.segment_id.id not in self.damaged or state is None or self._is_whole(row):
+            if row.segment_id.id not in self.damaged or state is None or self.is_whole(row):
                 continue
             first, last = readable_range(row, state)
             served = queries.served_segments(rows, state, first, last)
@@ -148,7 +153,7 @@ class Damage:
             if serves and inside and self._leader_has(row):
                 yield f"{row.segment_id} is damaged and serves, and its leader has it whole"
 
-    def _is_whole(self, row: RemoteLogSegmentMetadata) -> bool:
+    def is_whole(self, row: RemoteLogSegmentMetadata) -> bool:
         """True if all objects are whole, also when a late request wrote them again."""
         assert row.custom_metadata is not None
         custom = CustomMetadata.decode(row.custom_metadata)

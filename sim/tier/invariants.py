@@ -114,6 +114,7 @@ class Auditor:
         if self._world.disaster.is_over:
             self._world.disaster.audit.committed(decoded, tip, whole_before)
         self._world.scenes.audit.committed(decoded, before, whole_before)
+        self._world.absences.committed(decoded)
         match decoded:
             case PartitionClaim():
                 claims = self._claims.setdefault(decoded.partition, [])
@@ -209,6 +210,7 @@ class Auditor:
             self._world.damage.finished(row)
         elif update.state is DELETE_STARTED:
             self._marked_ms[row.segment_id.id] = self._world.schedule.now_ms
+            self._world.damage.twice.deleting(update, row)
         elif update.state is DELETE_FINISHED and not self._world.faults.breaks_timing:
             left = [key for key in self.keys(row) if self._world.bucket.content(key) is not None]
             self.check(

@@ -250,6 +250,7 @@ class Machine:
                 parts.expirer, broker, parts.around.ambient
             )
             beside.append(Loop("follow DeleteRecords", follower.run, follower.problems))
+        beside += world.absences.loops(process, around)
         assert process.log is not None
         assert process.view is not None
         known = KnownSegments(process.log, manager, process.view)

@@ -196,6 +196,17 @@ BUGS_OF_TRASH: dict[str, Patches] = {
     "what all nodes measured counts from a mark's record on": (
         (rlmm.apply.expiry, "_mark", _counts_from_its_record),
     ),
+    "a joined mark keeps the earlier time": (
+        (
+            rlmm.apply.expiry,
+            "_joined",
+            edited(
+                rlmm.apply.expiry._joined,
+                "began_ms=before.began_ms,",
+                "began_ms=before.began_ms, counts_from_ms=before.counts_from_ms,",
+            ),
+        ),
+    ),
 }
 """Bugs found by seeds of a world with a trash, within `TRASH_SEEDS_MAX`."""
 

@@ -27,6 +27,7 @@ from sim.ground.clock import Schedule
 from sim.ground.shared_memory import shared_memory
 from sim.nodes.loop import Life, silence
 from sim.nodes.view import memory_batches
+from sim.tier.absence import Absences
 from sim.tier.admins import EVERYTHING, Admins
 from sim.tier.brokers import Brokers
 from sim.tier.bucket import Bucket, at_once
@@ -44,6 +45,7 @@ from sim.tier.following import Following
 from sim.tier.holding import HoldAuditor, disks_of
 from sim.tier.invariants import Auditor
 from sim.tier.late import Late
+from sim.tier.limits import drawn_limits
 from sim.tier.local_damage import LocalDamage
 from sim.tier.loop import TierLoop, the_dead_are_unheard
 from sim.tier.lower_end_audit import LowerEndAudit
@@ -126,6 +128,8 @@ class Plan:
     """Uploads arrive behind a delete, readers are slow; without a plan in some seeds."""
     departed: bool = False
     """A node goes away for good; without a plan in some seeds."""
+    absence: bool = False
+    """Brokers do not know living topics for a time; without a plan in some seeds."""
     scenes: bool = False
     """Scenes of some steps are played; without a plan in some seeds."""
 
@@ -150,8 +154,7 @@ class World:
         self.seed = seed
         self.random = random = Random(seed)
         self.trace = trace
-        self.trace_digest = 0
-        self.events = 0
+        self.trace_digest = self.events = 0
         self.prefix = PREFIX
         self.schedule = Schedule()
         self.loop = TierLoop(
@@ -184,6 +187,7 @@ class World:
         self.building = Building(self, plan.building if plan != Plan() else None)
         self.disaster = Disaster(self, plan.disaster if plan != Plan() else None)
         self.scenes = Scenes(self, is_on=plan.scenes if plan != Plan() else None)
+        self.absences = Absences(self, plan.absence if plan != Plan() else None)
         self._draw_limits(plan)
         nodes = plan.nodes or random.choice((1, 2, 3, 3))
         self.machines = [Machine(self, at + 1, path / f"broker{at + 1}") for at in range(nodes)]
@@ -200,34 +204,16 @@ class World:
             at_once(self.bucket.put(key, data := key.encode(), crc32c=crc32c(data)))
 
     def _draw_limits(self, plan: Plan) -> None:
-        choose = self.random.choice
-        limits = CopyLimits(
-            scan_interval_s=choose((1.0, 3.0)),
-            copies_parallel_max=choose((1, 2, 4)),
-            part_bytes=choose((200, 1_000, 1 << 20)),
-            upload_deadline_s=choose((20.0, 60.0)),
-            upload_margin_s=30.0,
-            stall_deadline_s=15.0,
-            propose_deadline_s=choose((2.0, 5.0)),
-            propose_attempts_max=3,
-            finish_deadline_s=60.0,
-            store_deadline_s=20.0,
-            backoff_max_s=20.0,
-            corrupt_retry_s=30.0,
-            retention_interval_s=choose((4.0, 10.0)),
-            retention_max_percent=100.0,
-            delete_delay_s=choose((0.0, 10.0, 40.0)),
-            clock_check_interval_s=60.0,
-        )
+        limits = drawn_limits(self.random)
         limits = self.disaster.limits(self.trash.limits(self.following.limits(limits)))
         self.limits = self.late.limits(limits)
         self.proposal_ms_max = 40_000
         self.collector_limits = CollectorLimits()
         # Who is silent is judged in the nodes world, which has a quorum.
         self.metadata_limits = MetadataLimits(
-            apply_cost_max=choose((1, 30)), node_silence_max_s=NOBODY_IS_SILENT_S
+            apply_cost_max=self.random.choice((1, 30)), node_silence_max_s=NOBODY_IS_SILENT_S
         )
-        self.hold_bytes_max = choose((-1, -1, 600, 4_000, ROOM_BYTES))
+        self.hold_bytes_max = self.random.choice((-1, -1, 600, 4_000, ROOM_BYTES))
         if plan.limits is not None:
             self.limits = plan.limits
         if plan.hold_bytes_max is not None:
@@ -333,6 +319,7 @@ class World:
                     self.local_damage, self.following, self.delegated, self.clocks, self.rewriting,
                     self.settings, self.trash, self.building, self.cuts, self.disaster,
                     self.first_looks, self.late, self.departed, self.scenes, self.transacting,
+                    self.absences,
                 ):  # fmt: skip
                     actor.begin()
                 while self.events < events and self.turn():
@@ -392,6 +379,7 @@ class World:
             self.faults, self.damage, self.local_damage, self.following, self.rewriting,
             self.settings, self.trash, self.building, self.cuts, self.clocks,
             self.first_looks, self.late, self.departed, self.scenes, self.transacting,
+            self.absences,
         ):  # fmt: skip
             actor.stop()
         self.admins.on = self.readers.on = False
@@ -412,6 +400,7 @@ class World:
                 self.following.heal()
                 self.settings.heal(ups[0])
                 self.trash.heal(ups[0])
+                self.absences.heal(ups[0])
                 self.delegated.heal()
                 if self.faults.breaks_timing and now_ms >= next_collect_ms:
                     next_collect_ms = now_ms + COLLECT_MS
@@ -461,6 +450,7 @@ class World:
         yield from self.damage.left_to_do()
         yield from self.following.left_to_do()
         yield from self.trash.left_to_do()
+        yield from self.absences.left_to_do()
         yield from self.building.left_to_do()
         yield from self.disaster.left_to_do()
         yield from self.delegated.left_to_do()

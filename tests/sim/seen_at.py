@@ -110,6 +110,9 @@ SEEN_AT = {
     # sim.tier with what is late
     "objects are deleted once, before late uploads": 2,
     "readers of a finished segment have no time": 3,
+    # sim.tier with topics that no broker knows, and with segments that are damaged twice
+    "a topic whose mark an admin took back is marked again": 1,
+    "a damaged segment goes for one that is damaged, too": 1,
     # sim.tier with a node that goes away for good
     "what a node that went began to delete is left to it": 79,
     # sim.tier with scenes
@@ -149,4 +152,5 @@ SEEN_AT = {
     "a restore behind the log start is said to be done": 2,
     "what all nodes measured counts from a mark's record on": 4,
     "the trash of a topic that is brought back keeps its age": 13,
+    "a joined mark keeps the earlier time": 44,
 }

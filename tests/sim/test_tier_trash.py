@@ -23,6 +23,7 @@ TRASH = Plan(nodes=3, topics=2, trash=True, admins=frozenset(), damage=False)
 """Policies, restores and all else that concerns a trash are its own admins'."""
 LONGER = {
     "what all nodes measured counts from a mark's record on": 3_000,
+    "a joined mark keeps the earlier time": 3_000,
 }
 """Events of worlds that last until nodes record the time which they measured."""
 

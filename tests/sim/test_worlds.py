@@ -8,8 +8,10 @@ from sim.__main__ import planned
 from sim.core import planted_bugs as core
 from sim.nodes import planted_bugs as nodes
 from sim.tier import planted_bugs as tier
+from sim.tier import planted_in_absence as absence
 from sim.tier import planted_in_building as building
 from sim.tier import planted_in_cuts as cuts
+from sim.tier import planted_in_damaged_twice as twice
 from sim.tier import planted_in_delegated as delegated
 from sim.tier import planted_in_departed as departed
 from sim.tier import planted_in_disaster as disaster
@@ -71,6 +73,8 @@ def test_seeds_are_known_for_mistakes_that_are_planted() -> None:
         *looks.BUGS_OF_LOOKS,
         *departed.BUGS_OF_DEPARTED,
         *late.BUGS_OF_LATE,
+        *absence.BUGS_OF_ABSENCE,
+        *twice.BUGS_OF_DAMAGED_TWICE,
         *cuts.BUGS_OF_CUTS,
         *disaster.BUGS_OF_DISASTER,
         *scenes.BUGS_OF_SCENES,
