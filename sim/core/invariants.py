@@ -5,7 +5,8 @@ acknowledged_is_durable; and of the protocol: log_matching, leader_completeness,
 one_vote_per_epoch, one_process_gets_the_vote, vote_is_kept, epoch_monotone, persisted_first,
 fetch_is_durable, commit_in_own_epoch (Raft, figure 8), no_truncation_below_hw, one_voter_change,
 change_behind_own_commit, linearizable_reads, prospective_keeps_epoch, stands_with_its_log,
-voters_of_own_log, voters_as_committed, cut_is_kept, done_change_is_committed, no_fatal, liveness.
+voters_of_own_log, voters_as_committed, cut_is_kept, done_change_is_committed,
+each_truncation_has_a_generation, no_fatal, liveness.
 Those of stable leadership are in `leaderships.py` and `pace.py`.
 """
 
@@ -177,6 +178,16 @@ class Auditor:
             end_offset >= host.high_watermark,
             "no_truncation_below_hw",
             f"{host.name} truncates to {end_offset}, {host.high_watermark} is committed there",
+        )
+
+    def next_generation(self, host: ReplicaHost, generation: int) -> None:
+        """A truncation, or a snapshot that replaces the log, begins a generation: it tells what was
+        begun before from what is begun after.
+        """
+        check(
+            generation > host.generation,
+            "each_truncation_has_a_generation",
+            f"{host.name} goes from generation {host.generation} to {generation}",
         )
 
     def voters_of_log(self, host: ReplicaHost) -> None:

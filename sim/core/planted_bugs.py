@@ -67,6 +67,7 @@ FIRST_SEEDS = {
 """First seed of the search for a bug that few seeds show."""
 EVENTS = 4000
 
+_truncate_to = replica_log.truncate_to
 _validate = fetch_validation.validate
 _barrier_requested = barriers.barrier_requested
 _serve = snapshots.serve
@@ -105,6 +106,11 @@ def _forgetful_start(r: Replica, stored: PersistedState) -> State:
 
 def _knows_all(r: Replica, initial: InitialState) -> LogCut | None:
     return _remembered(r, initial) if initial.quorum else None
+
+
+def _truncate_in_one_generation(r: Replica, end_offset: int) -> None:
+    r.log.generation -= 1
+    _truncate_to(r, end_offset)
 
 
 def _cut_whole_epochs(r: Replica, _: Follower, diverging: EpochEnd) -> None:
@@ -276,6 +282,9 @@ BUGS: dict[str, Patches] = {
     "records of older epochs are committed by counting": ((high_watermark, "may_commit", _yes),),
     "votes go to logs that are behind": ((votes, "up_to_date", _yes),),
     "truncation ignores the high watermark": ((follower_fetch, "diverged", _cut_whole_epochs),),
+    "a truncation keeps the generation": (
+        (replica_log, "truncate_to", _truncate_in_one_generation),
+    ),
     "a stale flush completion is believed": ((replica_log, "flushed", _believe_any_completion),),
     "two voter changes at once": ((voter_changes, "change_under_way", _no),),
     "a commit of an earlier epoch allows a voter change": (

@@ -211,6 +211,7 @@ class ReplicaHost:
                 self._apply(action.apply_to)
             case act.TruncateTo():
                 auditor.truncating(self, action.end_offset)
+                auditor.next_generation(self, action.generation)
                 self.generation = action.generation
                 self.disk.truncate(action.end_offset)
                 self.truncated = True
@@ -379,6 +380,7 @@ class ReplicaHost:
         self._later(event, self.flush_ms + 1)
 
     def _install(self, action: act.InstallSnapshot) -> None:
+        self.world.auditor.next_generation(self, action.generation)
         self.generation = action.generation
         contents = list(self.pieces.values())
         # Mixed pieces make rubbish; that it never comes to this is the core's business.

@@ -107,6 +107,7 @@ class Auditor:
                     f"{machine.name} truncates to {action.end_offset}, {process.high_watermark} is "
                     "committed there",
                 )
+                self._next_generation(machine, process, action.generation)
                 process.copy.truncate(action.end_offset)
                 machine.take_back(process)
             case act.InstallSnapshot():
@@ -116,6 +117,7 @@ class Auditor:
                     f"{machine.name} replaces {process.high_watermark} committed by "
                     f"{action.snapshot}",
                 )
+                self._next_generation(machine, process, action.generation)
                 process.installing = action.snapshot
             case act.AdvanceHighWatermark():
                 self._advancing(machine, process, action)
@@ -123,6 +125,14 @@ class Auditor:
                 self.check(False, "no_fatal", f"{machine.name}: {action.message}")
             case _:
                 pass
+
+    def _next_generation(self, machine: Machine, process: Process, generation: int) -> None:
+        self.check(
+            generation > process.generation,
+            "each_truncation_has_a_generation",
+            f"{machine.name} goes from generation {process.generation} to {generation}",
+        )
+        process.generation = generation
 
     def performed(self, machine: Machine, process: Process, action: object) -> None:
         """Check an action right after it was carried out."""
@@ -420,7 +430,9 @@ class Auditor:
         )
 
     def tail_is_bounded(self, machine: Machine, process: Process) -> None:
-        """Check that a log that is on the disk is not kept in memory beyond its bound."""
+        """Check that a log that is on the disk is not kept in memory beyond its bound, and that
+        what is kept, also of dropped batches, ascends: it is looked up by halves.
+        """
         driver = None if process.log is None else process.log.driver
         if driver is None or driver.jobs._running is not None or driver.jobs._jobs:
             return
@@ -428,6 +440,13 @@ class Auditor:
             driver.tail._bytes <= self._world.log_limits.recent_bytes_max,
             "tail_is_bounded",
             f"{machine.name} keeps {driver.tail._bytes} bytes of its log in memory",
+        )
+        first, bases = driver.tail._first, driver.tail._bases
+        self.check(
+            not 0 < first < len(bases) or bases[first - 1] < bases[first],
+            "tail_is_in_order",
+            f"{machine.name} keeps the batch at {bases[first : first + 1]} behind one that it has "
+            f"dropped, at {bases[first - 1 : first]}",
         )
 
     def snapshot_begun(self, machine: Machine, end: int) -> None:

@@ -150,6 +150,7 @@ class Process:
     epoch: int = 0
     high_watermark: int = 0
     installing: SnapshotId | None = None
+    generation: int = 0
     proven: bool = False
 
 

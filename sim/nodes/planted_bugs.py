@@ -58,6 +58,7 @@ from sim.ground.planting import Patches, planting
 SEEDS_MAX = 60
 FIRST_SEEDS = {
     "a failed write is repeated behind its torn half": 25,
+    "the tail in memory keeps dropped batches over a truncation": 80,
 }
 """First seed of the search for a bug that few seeds show."""
 EVENTS = 3000
@@ -139,6 +140,13 @@ def _apply_everything(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> 
 def _apply_unsynced(driver: QuorumDriver, action: do.AdvanceHighWatermark) -> None:
     driver.high_watermark = driver.apply_to = max(action.high_watermark, driver.apply_to)
     driver._on_advance()
+
+
+def _keep_dropped_bases(tail: Tail, end_offset: int, generation: int) -> None:
+    tail._generation = generation
+    while len(tail._batches) > tail._first and tail._bases[-1] >= end_offset:
+        tail._bytes -= len(tail._batches.pop().data)
+        tail._bases.pop()
 
 
 def _keep_what_was_truncated(tail: Tail, _: int, generation: int) -> None:
@@ -350,6 +358,9 @@ BUGS: dict[str, Patches] = {
     "what is not committed is applied": ((QuorumDriver, "_advance", _apply_everything),),
     "what is not durable here is applied": ((QuorumDriver, "_advance", _apply_unsynced),),
     "the tail in memory is not truncated": ((Tail, "truncate_to", _keep_what_was_truncated),),
+    "the tail in memory keeps dropped batches over a truncation": (
+        (Tail, "truncate_to", _keep_dropped_bases),
+    ),
     "an installed snapshot leaves the view's rows": (
         (rlmm.manager.apply_loop, "install_if_needed", _move_on_without_rows),
     ),

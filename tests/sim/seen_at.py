@@ -52,6 +52,7 @@ SEEN_AT = {
     "parts of an abandoned download stay": 3,
     "the core offers a snapshot that was set aside": 20,
     "a driver reads on over a truncation": 12,
+    "the tail in memory keeps dropped batches over a truncation": 80,
     "the disk's generation stays over a truncation": 4,
     "the recovery point stays where a log ends with its snapshot": 7,
     "a download begins over behind its own snapshot": 17,
