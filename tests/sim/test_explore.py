@@ -137,6 +137,7 @@ FOUND = {
     "votes go to logs that are behind": ("lagging", "leader_completeness"),
     "truncation ignores the high watermark": ("told of another tail", "no_truncation_below_hw"),
     "a stale flush completion is believed": ("told of another tail", "hw_is_durable"),
+    "a truncation keeps the generation": ("two tails", "each_truncation_has_a_generation"),
     "the leader takes any fetch offset for valid": ("told of another tail", "hw_is_durable"),
     "two voter changes at once": ("removal", "one_voter_change"),
     "a commit of an earlier epoch allows a voter change": (
