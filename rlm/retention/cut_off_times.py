@@ -42,10 +42,12 @@ class CutOffSeen:
         )
 
     def left_ms(self, tip: TopicIdPartition, trash_ms: int) -> int | None:
-        """Milliseconds until the next one has been cut off for so long; None: there is none."""
+        """Milliseconds until the first one has been cut off for so long, 0 if one has; None: none
+        is cut off.
+        """
         seen = self._since_s.get(tip, {})
         left = (self._left(since_s, trash_ms) for since_s in seen.values())
-        return min((each for each in left if each > 0), default=None)
+        return min((max(0, each) for each in left), default=None)
 
     def _left(self, since_s: float, trash_ms: int) -> int:
         return trash_ms - int((self.monotonic() - since_s) * 1000)

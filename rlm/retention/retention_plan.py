@@ -206,7 +206,10 @@ def plan_retention(facts: RetentionFacts) -> RetentionPlan:
     kept_rows = [row for row in finished if row.segment_id.id not in in_trash]
     kept_bytes = sum(row.size_bytes for row in kept_rows)
     counted_now = [each for each in counted if not each.stays]
-    brake = _brake(facts, counted_now, kept_bytes) or _cut_off(facts, taken, kept_rows)
+    staying_bytes = sum(each.row.size_bytes for each in counted if each.stays)
+    # What stays counts on neither side: it must not make the policy's share look smaller.
+    brake = _brake(facts, counted_now, kept_bytes - staying_bytes)
+    brake = brake or _cut_off(facts, taken, kept_rows)
     hold = _hold(facts)
     kept = [each for each in live if each.high >= target[0]]
     plan = RetentionPlan(

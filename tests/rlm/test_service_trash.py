@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from rlm.leadership.leadership import NoAnswer, TopicConfig
 from rlm.retention.acceptance import AskedAcceptance
 from rlm.retention.expirer import Expirer
 from rlm.retention.mark_times import last_mark
+from rlm.retention.retention_plan import RetentionPlan
 from rlm.retention.topic_retention import SETTLE_S, ByTopicConfig
 from rlmm.apply.purge import TIME_STEP_MS_MAX
 from rlmm.partition_state import Expiry, PartitionState, TopicPolicy
@@ -352,6 +354,40 @@ def test_an_accepted_deletion_of_what_was_cut_off_does_not_wait(
             await node.parts.expirer.accept(orders.partition, AskedAcceptance(100.0, None, "ann"))
             await asyncio.sleep(A_PASS_S + GONE_AFTER_S)
             assert node.finished(orders.partition) == [(0, 9), (10, 19)]
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_what_has_stayed_by_the_end_of_its_plan_goes_with_the_next_one(
+    tmp_path: Path, orders: KafkaLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large partition is planned in a thread, which takes a moment."""
+    real = Expirer.plan
+
+    async def slow(*args: Any, **more: Any) -> RetentionPlan:
+        made = await real(*args, **more)
+        await asyncio.sleep(2.0)
+        return made
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            lacks_the_last(orders)
+            await node.remote_log.run_once()
+            await expirer.run_pass()
+            assert len(expirer.cut_off.stayed(orders.partition, 0)) == 1
+            await asyncio.sleep(TRASH_S - 1)
+            expirer.quiet.forget(orders.partition)  # as after any change of the partition
+            monkeypatch.setattr(Expirer, "plan", slow)
+            await expirer.run_pass()
+            monkeypatch.undo()
+            assert len(expirer.cut_off.stayed(orders.partition, round(TRASH_S * 1000))) == 1
+            assert (20, 29) in node.finished(orders.partition)
+            await expirer.run_pass()
+            assert (20, 29) not in node.finished(orders.partition)
             await node.remote_log.close()
 
     run_virtually(main)

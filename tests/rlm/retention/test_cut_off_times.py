@@ -29,9 +29,13 @@ def test_each_segment_has_its_own_time(seen: CutOffSeen, now_s: list[float]) -> 
     assert seen.left_ms(ORDERS, TRASH_MS) == 750
     now_s[0] += 0.75
     assert seen.stayed(ORDERS, TRASH_MS) == {FIRST}
+    assert seen.left_ms(ORDERS, TRASH_MS) == 0
+    assert seen.look(ORDERS, {SECOND}) == 0
     assert seen.left_ms(ORDERS, TRASH_MS) == 250
     now_s[0] += 0.25
-    assert seen.stayed(ORDERS, TRASH_MS) == {FIRST, SECOND}
+    assert seen.stayed(ORDERS, TRASH_MS) == {SECOND}
+    assert seen.left_ms(ORDERS, TRASH_MS) == 0
+    seen.look(ORDERS, ())
     assert seen.left_ms(ORDERS, TRASH_MS) is None
 
 

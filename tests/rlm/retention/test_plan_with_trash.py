@@ -293,3 +293,13 @@ def test_what_stays_does_not_count_in_the_brake_of_the_policy() -> None:
     assert (len(made.marked), len(made.stays), made.brake) == (10, 10, None)
     made = plan(of, days=30.5, percent_max=45.0, stayed=made.stays)
     assert "this pass would take 20 segments" in (made.brake or "")
+
+
+@pytest.mark.parametrize("staying", [0, 5])
+def test_what_stays_does_not_make_the_share_of_the_policy_smaller(staying: int) -> None:
+    of = segments(20 + staying)
+    if staying:
+        of.claim((0, 0), (1, 2_000))
+    made = plan(of, days=staying + 9.5, percent_max=50.0)
+    assert (len(made.marked), len(made.stays)) == (11, staying)
+    assert "this pass would take 11 segments, 55.0 %" in (made.brake or "")
