@@ -171,6 +171,7 @@ class Expirer:
             else RetentionInForce(policy)
         )
         due = self.marks.due(tip, state.expiry)
+        token = -1 if state.claim is None else state.claim.token
         facts = RetentionFacts(
             state=state,
             segments=rows,
@@ -184,7 +185,7 @@ class Expirer:
             whose=WHOSE[by.source],
             trash_ms=self._trash_ms,
             due=None if due is None else due.mark,
-            stayed=self.cut_off.stayed(tip, self._trash_ms),
+            stayed=self.cut_off.stayed(tip, token, self._trash_ms),
         )
         if len(rows) <= ROWS_ON_LOOP_MAX:
             return plan_retention(facts)
@@ -303,7 +304,7 @@ class Expirer:
         segments = accepted.segments if accepted is not None and counts else frozenset()
         plan = await self.plan(tip, accepted=segments)
         self._tell_brake(tip, plan.brake)
-        if new := self.cut_off.look(tip, plan.outside_lineage):
+        if new := self.cut_off.look(tip, claim.token, plan.outside_lineage):
             logger.warning(
                 "%s: the log of its leader lacks %d tiered segments; retention: %s",
                 tip, new, plan.text,
@@ -316,14 +317,14 @@ class Expirer:
             self.quiet.note(tip, seen, None)
             return None, size_bytes
         if plan.only_waits:
-            self.quiet.note(tip, seen, self._due_ms(tip, plan))
+            self.quiet.note(tip, seen, self._due_ms(tip, claim.token, plan))
             return None, size_bytes
         self.quiet.forget(tip)
         return _Order(work, claim.token, plan, counts, due), size_bytes
 
-    def _due_ms(self, tip: TopicIdPartition, plan: RetentionPlan) -> int | None:
+    def _due_ms(self, tip: TopicIdPartition, token: int, plan: RetentionPlan) -> int | None:
         """The Unix time of the next pass that may have something to do; None: not by itself."""
-        left_ms = self.cut_off.left_ms(tip, self._trash_ms)
+        left_ms = self.cut_off.left_ms(tip, token, self._trash_ms)
         if left_ms is None:
             return plan.next_due_ms
         stayed_ms = self.around.ambient.now_ms() + left_ms

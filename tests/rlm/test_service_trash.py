@@ -378,14 +378,52 @@ def test_what_has_stayed_by_the_end_of_its_plan_goes_with_the_next_one(
             lacks_the_last(orders)
             await node.remote_log.run_once()
             await expirer.run_pass()
-            assert len(expirer.cut_off.stayed(orders.partition, 0)) == 1
+            claim = state_of(node, orders).claim
+            assert claim is not None
+            token = claim.token
+            assert len(expirer.cut_off.stayed(orders.partition, token, 0)) == 1
             await asyncio.sleep(TRASH_S - 1)
             expirer.quiet.forget(orders.partition)  # as after any change of the partition
             monkeypatch.setattr(Expirer, "plan", slow)
             await expirer.run_pass()
             monkeypatch.undo()
-            assert len(expirer.cut_off.stayed(orders.partition, round(TRASH_S * 1000))) == 1
+            trash_ms = round(TRASH_S * 1000)
+            assert len(expirer.cut_off.stayed(orders.partition, token, trash_ms)) == 1
             assert (20, 29) in node.finished(orders.partition)
+            await expirer.run_pass()
+            assert (20, 29) not in node.finished(orders.partition)
+            await node.remote_log.close()
+
+    run_virtually(main)
+
+
+def test_what_came_back_while_deletes_were_paused_stays_for_its_time_once_more(
+    tmp_path: Path, orders: KafkaLog
+) -> None:
+    """No plan is made in a pause, so only the claims tell that the segment was back."""
+
+    async def main() -> None:
+        world = new_world(tmp_path, (orders.log_dir,))
+        async with world.boot(data_plane=True, limits=WITH_TRASH) as node:
+            await node.remote_log.run_once()
+            expirer = node.parts.expirer
+            lacks_the_last(orders)
+            await node.remote_log.run_once()
+            await expirer.run_pass()
+            await decide(node, TopicPolicy(delete_paused=True))
+            await asyncio.sleep(TRASH_S + A_PASS_S)
+            has_all_again(orders)
+            await node.remote_log.run_once()
+            await expirer.run_pass()
+            for base in (20, 30):
+                orders.delete_segment(base)
+            orders.write(20, end=21, epoch=3)
+            orders.set_epochs((0, 0), (3, 20))
+            await node.remote_log.run_once()
+            await decide(node, TopicPolicy(delete_paused=False))
+            await expirer.run_pass()
+            assert (20, 29) in node.finished(orders.partition)
+            await asyncio.sleep(TRASH_S)
             await expirer.run_pass()
             assert (20, 29) not in node.finished(orders.partition)
             await node.remote_log.close()
