@@ -250,7 +250,7 @@ class HoldDirectory:
         self, unit: Unit, local: LocalPartition | None, own: LocalSegment | None
     ) -> Unit | None:
         """The unit as it is now, in doubt if it changed; None if it is gone. While its file is part
-        of the live log `local`, as `own`, or what that log has begins at the unit's end, the epoch
+        of the live log `local`, as `own`, or that log surely goes on from the unit's end, the epoch
         that follows the unit is read from that log. OSError: the state is unknown.
         """
         try:
@@ -272,11 +272,12 @@ class HoldDirectory:
             return replace(unit, alone=alone)
         if unit.alone != alone:
             unit = replace(unit, alone=alone)
-        epochs = () if local is None else local.leader_epochs
-        epoch = epoch_for_offset(epochs, unit.next_base_offset)
+        if local is None:
+            return unit
+        epoch = epoch_for_offset(local.leader_epochs, unit.next_base_offset)
         if epoch is None or epoch == unit.followed_by or epoch < unit.leader_epochs[-1].epoch:
             return unit
-        if local is None or (own is None and not is_roll_of(unit, local)):
+        if own is None and not is_roll_of(unit, local):
             return unit
         checkpoint = unit.segment.log_path.with_name(LEADER_EPOCH_CHECKPOINT_FILE)
         followed = append_entry(unit.leader_epochs, epoch, unit.next_base_offset)

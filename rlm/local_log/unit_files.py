@@ -68,10 +68,11 @@ def link_files(local: LocalPartition, base: int, next_base: int, into: Path) -> 
     name = segment_file_name(base, LOG_SUFFIX)
     os.link(source / name, into / name)
     roll = segment_file_name(next_base, SNAPSHOT_SUFFIX)
-    names = (*(segment_file_name(base, suffix) for suffix in BESIDE), roll)
-    for name, held in (*zip(names, names, strict=True), (roll, ROLL)):
+    for name in (*(segment_file_name(base, suffix) for suffix in BESIDE), roll):
         with contextlib.suppress(FileNotFoundError):
-            os.link(source / name, into / held)
+            os.link(source / name, into / name)
+    with contextlib.suppress(FileNotFoundError):
+        os.link(into / roll, into / ROLL)
     mark_end(into, next_base, (into / segment_file_name(base, LOG_SUFFIX)).stat())
     write(into / LEADER_EPOCH_CHECKPOINT_FILE, _checkpoint(local, next_base))
     metadata = encode_partition_metadata(local.partition.topic_id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlmm.raft import actions as act
 from rlmm.raft import events as ev
@@ -24,6 +24,14 @@ if TYPE_CHECKING:
     from sim.core.replica_host import ReplicaHost
 
 
+class _Change(NamedTuple):
+    """A change of voters that was asked for, and the process that was asked."""
+
+    request: AddVoterRequest | RemoveVoterRequest
+    host: ReplicaHost
+    incarnation: int
+
+
 class Workload:
     """Every proposal has a number of its own; every answer is checked."""
 
@@ -33,8 +41,7 @@ class Workload:
         self._reads: dict[Hashable, int] = {}
         self._unanswered: set[Hashable] = set()
         self._records: dict[Hashable, int] = {}
-        self._changes: dict[Hashable, AddVoterRequest | RemoveVoterRequest] = {}
-        self._asked: dict[Hashable, tuple[ReplicaHost, int]] = {}
+        self._changes: dict[Hashable, _Change] = {}
         self.committed = 0
         self.reads = 0
         self.on = True
@@ -117,20 +124,19 @@ class Workload:
             return
         request = self._voter_change(core.voters.keys)
         if request is not None:
-            self._changes[handle] = request
-            self._asked[handle] = host, host.incarnation
+            self._changes[handle] = _Change(request, host, host.incarnation)
             host.feed(ev.RequestReceived(handle, request))
 
     def leaving(self) -> list[ReplicaKey]:
         """Voters whose removal was asked for and may still begin: a machine that hangs reads the
         request when it goes on.
         """
-        found = []
-        for handle, request in self._changes.items():
-            host, incarnation = self._asked[handle]
-            if isinstance(request, RemoveVoterRequest) and host.incarnation == incarnation:
-                found.append(request.voter)
-        return found
+        return [
+            each.request.voter
+            for each in self._changes.values()
+            if isinstance(each.request, RemoveVoterRequest)
+            and each.host.incarnation == each.incarnation
+        ]
 
     def _voter_change(
         self, keys: tuple[ReplicaKey, ...]
@@ -168,7 +174,7 @@ class Workload:
             case act.SendResponse():
                 change = self._changes.pop(action.correlation, None)
                 if change is not None and isinstance(action.response, VoterChangeResponse):
-                    self._changed(host, change, action.response)
+                    self._changed(host, change.request, action.response)
             case act.ProposalFailed():
                 self._answered(action.handle)
                 if not action.appended:
